@@ -1,0 +1,65 @@
+"""The command line. One file per command; what they do, the library can do too.
+
+Only light modules are imported here, so that `pfedes --help` answers at once.
+"""
+
+import sys
+
+import typer
+from typer.main import get_command
+
+from pfedes.cli import config, data, report, resume, run
+from pfedes.errors import PfedesError
+
+app = typer.Typer(
+    help="Personalized federated learning in which every client keeps a model of its own.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("run")(run.run)
+app.command("resume")(resume.resume)
+app.command("report")(report.report)
+app.command("config")(config.config)
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from pfedes import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the `pfedes` command: 0 done, 2 wrong input, 130 interrupted."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: list[str]) -> int:
+    """Runs a command line. A user's mistake is one line on standard error, never a traceback."""
+    try:
+        outcome = get_command(app).main(arguments, prog_name="pfedes", standalone_mode=False)
+    except PfedesError as error:
+        return _complain(str(error))
+    except Exception as error:
+        # The usage errors of the command-line parser, whose class has moved between releases.
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+            return _complain(error.format_message() or "see 'pfedes --help'")
+        raise
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _complain(message: str) -> int:
+    print("pfedes:", " ".join(message.split()), file=sys.stderr)
+    return 2

@@ -1,0 +1,18 @@
+"""`pfedes config`: all settings."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pfedes.cli.options import Settings, effective
+
+
+def config(
+    file: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]")] = None,
+    *,
+    method: Annotated[str | None, typer.Option(help="Show the keys of this method.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Print every setting with its value and meaning, as TOML ready to be edited."""
+    print(effective(file, settings, method=method).to_commented_toml(), end="")

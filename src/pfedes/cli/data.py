@@ -1,0 +1,100 @@
+"""`pfedes data`: what there is to learn from, and how it is dealt to clients."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pfedes.cli.options import Clients, ConfigFile, Data, DataDir, Seed, Settings, effective
+
+app = typer.Typer(help="Look at data sets and partitions.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_sources() -> None:
+    """List the data sets by name."""
+    from rich.table import Table
+
+    from pfedes.cli.display import output
+    from pfedes.data.sources import SOURCES
+
+    table = Table("name", "what it is", box=None, pad_edge=False)
+    for name, text in SOURCES.items():
+        table.add_row(name, text)
+    output().print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A name of 'pfedes data list'.", show_default=False)],
+    *,
+    data_dir: DataDir = None,
+) -> None:
+    """Open a data set and describe it."""
+    import numpy as np
+
+    from pfedes.cli.display import facts, output, working
+    from pfedes.data import sources
+
+    config = effective(None, None, data=name, data_dir=data_dir)
+    with working() as progress:
+        dataset = sources.load(config.data, progress)
+    counts = np.bincount(dataset.labels, minlength=len(dataset.class_names))
+    channels, height, width = dataset.shape
+    output().print(
+        facts(
+            {
+                "data set": dataset.name,
+                "samples": f"{len(dataset):,} ({dataset.official_train:,} official training)",
+                "images": f"{channels} x {height} x {width}",
+                "classes": f"{len(dataset.class_names)}: {', '.join(dataset.class_names)}",
+                "per class": f"{counts.min():,} to {counts.max():,}",
+                "mean": " ".join(f"{value:.4f}" for value in dataset.mean),
+                "std": " ".join(f"{value:.4f}" for value in dataset.std),
+                "SHA-256": dataset.digest,
+            }
+        )
+    )
+
+
+@app.command()
+def partition(
+    config: ConfigFile = None,
+    *,
+    data: Data = None,
+    data_dir: DataDir = None,
+    clients: Clients = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("partition.png"),
+) -> None:
+    """Show which client holds which classes: a table, and a picture as PNG."""
+    import numpy as np
+    from rich.table import Table
+
+    from pfedes.cli.display import output, save_figure, working
+    from pfedes.report.figures import partition_figure
+    from pfedes.simulation import Simulation
+
+    chosen = effective(config, settings, data=data, data_dir=data_dir, clients=clients, seed=seed)
+    with working() as progress:
+        simulation = Simulation(chosen, progress)
+    labels, names = simulation.dataset.labels, simulation.dataset.class_names
+    population = simulation.population
+    table = Table(box=None, pad_edge=False)
+    table.add_column("client", no_wrap=True)
+    table.add_column("model")
+    for heading in ("train", "val", "test"):
+        table.add_column(heading, justify="right")
+    table.add_column("samples of each class", overflow="fold")
+    for client, share in population.shares.items():
+        held, counts = np.unique(labels[share.rows()], return_counts=True)
+        table.add_row(
+            client,
+            population.architectures[client],
+            *(str(len(rows)) for rows in (share.train, share.val, share.test)),
+            ", ".join(f"{names[c]}: {n}" for c, n in zip(held, counts, strict=True)),
+        )
+    save_figure(partition_figure(list(population.shares.values()), labels, names), out)
+    output().print(table)
+    output().print(f"picture: {out}", soft_wrap=True)

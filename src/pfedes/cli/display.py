@@ -1,0 +1,219 @@
+"""What people see: progress on standard error, results on standard output."""
+
+import json as json_module
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from pfedes.admission import Verdict
+from pfedes.errors import StoreError
+from pfedes.federation import Federation
+from pfedes.listener import Listener
+from pfedes.recorder import Row
+from pfedes.report import count, percent
+from pfedes.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def output() -> Console:
+    """Standard output; a pipe gets whole lines, a terminal its own width."""
+    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+
+
+def watch(begin: Callable[[Listener], Federation], *, quiet: bool, json: bool) -> None:
+    """Runs a federation in sight of the user and prints its result."""
+    listener = Listener() if quiet or json else Spectator()
+    with _warnings_shown():
+        federation = begin(listener)
+        try:
+            run = federation.run()
+        except KeyboardInterrupt:
+            _say_how_to_resume(federation.directory)
+            raise typer.Exit(130) from None
+        finally:
+            if isinstance(listener, Spectator):
+                listener.stop()
+    if json:
+        print(json_module.dumps({**run.summary, "directory": str(run.directory)}, indent=2))
+    elif quiet:
+        print(run.directory)
+    else:
+        print_result(run)
+
+
+def print_result(run: Run) -> None:
+    """The closing table."""
+    summary = run.summary
+    best = f"{percent(summary['best_accuracy'])} (round {summary['best_round']}, by validation)"
+    spread = f"{100 * summary['std_accuracy']:.2f} points standard deviation over clients"
+    rows = {
+        "method": f"{summary['method']} on {summary['dataset']}, {summary['clients']} clients",
+        "accuracy": f"{percent(summary['mean_accuracy'])}, {spread}",
+        "before training": percent(summary["initial_accuracy"]),
+        "best round": best if summary["best_round"] is not None else "-",
+        "sent": f"{count(summary['floats_down'])} floats down, "
+        f"{count(summary['floats_up'])} floats up in {summary['rounds']} rounds",
+        "computed": f"{count(summary['flops'])}FLOP in {_clock(summary['seconds'])}",
+    }
+    for target in summary["targets"]:
+        reached = f"round {target['round']}, {count(target['floats'])} floats"
+        rows[f"until {percent(target['accuracy'])}"] = (
+            "not reached" if target["round"] is None else reached
+        )
+    if trouble := len(summary["rejected_uploads"]) + len(summary["failed_clients"]):
+        rows["trouble"] = f"{trouble} uploads rejected or clients failed; see the report"
+    rows["report"] = str(run.directory / "report.html")
+    output().print(facts(rows))
+
+
+def facts(rows: Mapping[str, str]) -> Table:
+    """Two columns: what, and its value."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Writes a figure in the format that its name ends with."""
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise StoreError(f"cannot write {path}: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def working() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for a long step outside a run."""
+    spectator = Spectator()
+    try:
+        yield spectator.working
+    finally:
+        spectator.stop()
+
+
+class Spectator(Listener):
+    """Bars on a terminal; elsewhere a line per round."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._rounds = 0
+        self._began = time.monotonic()
+        self._first = 0
+
+    def stop(self) -> None:
+        self.bars.stop()
+
+    def working(self, label: str, done: int, total: int) -> None:
+        self._show(label, done, total)
+        if done >= total:
+            self._hide(label)
+
+    def started(self, run: Run) -> None:
+        self._rounds = run.config.train.rounds
+        self._first = run.manifest.round
+        self._began = time.monotonic()
+        if run.finished:
+            self.console.print(f"{run.directory} is finished: {run.manifest.round} rounds")
+            return
+        verb = "resuming after" if self._first else "starting at"
+        self.console.print(f"{verb} round {self._first} of {self._rounds} in {run.directory}")
+        accuracy = run.rounds[-1]["accuracy"] if run.rounds else run.manifest.initial_accuracy
+        self._show("rounds", self._first, self._rounds, f"accuracy {percent(accuracy)}")
+
+    def round_started(self, round: int, clients: Sequence[str]) -> None:
+        self._hide("clients")
+        self._show("clients", 0, len(clients))
+
+    def client_done(self, verdict: Verdict) -> None:
+        if verdict.status != "ok":
+            task = verdict.task
+            self.console.print(
+                f"round {task.round}: {task.client} {verdict.status}: {verdict.reason}"
+            )
+        if (bar := self._tasks.get("clients")) is not None:
+            self.bars.advance(bar)
+
+    def round_done(self, row: Row) -> None:
+        note = f"accuracy {percent(row['accuracy'])}"
+        self._show("rounds", row["round"], self._rounds, note)
+        if not self.console.is_terminal:
+            spent = time.monotonic() - self._began
+            left = spent / (row["round"] - self._first) * (self._rounds - row["round"])
+            line = f"round {row['round']}/{self._rounds}  {note}  {row['seconds']:.1f} s"
+            self.console.print(f"{line}  {_clock(left)} left" if left else line)
+
+    def _show(self, label: str, done: int, total: int, note: str = "") -> None:
+        if not self.console.is_terminal:
+            return
+        if label not in self._tasks:
+            self._tasks[label] = self.bars.add_task(label, total=total, note=note)
+            self.bars.start()
+        self.bars.update(self._tasks[label], completed=done, total=total, note=note)
+
+    def _hide(self, label: str) -> None:
+        if (bar := self._tasks.pop(label, None)) is not None:
+            self.bars.remove_task(bar)
+
+
+@contextmanager
+def _warnings_shown() -> Iterator[None]:
+    """What the library warns of reaches the user as one line each."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    # Failures of clients are shown by the spectator, their tracebacks are in run.log.
+    handler.addFilter(lambda record: record.exc_info is None)
+    handler.setFormatter(logging.Formatter("pfedes: warning: %(message)s"))
+    logger = logging.getLogger("pfedes")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _say_how_to_resume(directory: Path) -> None:
+    if (directory / "state").is_dir():
+        message = f"stopped; 'pfedes resume {directory}' goes on after the last complete round"
+    else:
+        message = "stopped before the first round; nothing was written"
+    print(f"pfedes: {message}", file=sys.stderr)
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"

@@ -1,0 +1,30 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pfedes.config import Config
+
+ConfigFile = Annotated[
+    Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; the rest are defaults.")
+]
+Data = Annotated[str | None, typer.Option(help="Data set; 'pfedes data list' names them.")]
+DataDir = Annotated[Path | None, typer.Option(help="The data set's directory or its parent.")]
+Clients = Annotated[int | None, typer.Option(help="N, the number of clients.")]
+Seed = Annotated[int | None, typer.Option(help="Of all random streams.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the run directory.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
+
+
+def effective(file: Path | None, settings: list[str] | None, **options: Any) -> "Config":
+    """The configuration of a command line."""
+    from pfedes.config import configure, parse_setting
+
+    return configure(file, settings=dict(map(parse_setting, settings or [])), **options)

@@ -1,0 +1,60 @@
+"""`pfedes run`: a new run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pfedes.cli.options import (
+    Clients,
+    ConfigFile,
+    Data,
+    DataDir,
+    Json,
+    Quiet,
+    Seed,
+    Settings,
+    effective,
+)
+
+
+def run(
+    config: ConfigFile = None,
+    *,
+    method: Annotated[
+        str | None, typer.Option(help="pfedes, standalone or fedavg.", show_default=False)
+    ] = None,
+    data: Data = None,
+    data_dir: DataDir = None,
+    clients: Clients = None,
+    participation: Annotated[
+        float | None, typer.Option(help="C, the share of clients in a round.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="T, the number of rounds.")] = None,
+    seed: Seed = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory; a new one below runs/ if not given.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Train a federation. Without any argument: pFedES on handwritten digits, in a minute.
+
+    Ctrl-C stops it at any time; 'pfedes resume' goes on after the last complete round.
+    """
+    chosen = effective(
+        config,
+        settings,
+        method=method,
+        data=data,
+        data_dir=data_dir,
+        clients=clients,
+        participation=participation,
+        rounds=rounds,
+        seed=seed,
+    )
+    from pfedes.cli.display import watch
+    from pfedes.federation import Federation
+
+    watch(lambda listener: Federation(chosen, out=out, listener=listener), quiet=quiet, json=json)

@@ -1,0 +1,99 @@
+"""A client: a private model, private data, and what a method lets it keep between rounds."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from pfedes.costs import FlopMeter
+from pfedes.data.samples import Samples
+
+EVALUATION_BATCH = 512
+
+Parameters = dict[str, tuple[str, tuple[int, ...]]]
+"""Names of a model's tensors, with type and shape."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the server knows of a client; a method sees only what it declares to need.
+
+    The architecture is not on it. `accepted` is the round of the client's last accepted state.
+    """
+
+    name: str
+    samples: int
+    shape: tuple[int, int, int]
+    accepted: int = 0
+    parameters: Parameters | None = None
+
+
+def parameters_of(model: nn.Module) -> Parameters:
+    return {
+        name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        for name, tensor in model.state_dict().items()
+    }
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Correctly classified and all samples, of validation and test."""
+
+    val_correct: int
+    val_total: int
+    test_correct: int
+    test_total: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.test_correct / self.test_total
+
+    @property
+    def val_accuracy(self) -> float | None:
+        return self.val_correct / self.val_total if self.val_total else None
+
+
+@dataclass
+class Client:
+    """What a method works with on the client's side."""
+
+    name: str
+    architecture: str
+    model: nn.Module
+    train: Samples
+    val: Samples
+    test: Samples
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    meter: FlopMeter = field(default_factory=FlopMeter)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next round must find again."""
+        model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        return model | {f"kept.{name}": value for name, value in self.kept.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "kept": {}}
+        for name, value in state.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = value
+        self.model.load_state_dict(parts["model"])
+        self.kept = parts["kept"]
+
+    def score(self, model: nn.Module) -> Scores:
+        """How well a model does on this client's own validation and test samples."""
+        return Scores(
+            *(_correct(model, self.val), len(self.val)),
+            *(_correct(model, self.test), len(self.test)),
+        )
+
+
+@torch.no_grad()
+def _correct(model: nn.Module, samples: Samples) -> int:
+    was_training = model.training
+    model.eval()
+    hits = [
+        int((model(batch.x).argmax(1) == batch.y).sum())
+        for batch in samples.in_order(EVALUATION_BATCH)
+    ]
+    model.train(was_training)
+    return sum(hits)

@@ -1,0 +1,184 @@
+"""The configuration of a run: the concerns' sections joined, TOML in and out.
+
+A setting is named `section.key` everywhere: in files, in `--set`, in error messages.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import Field, SerializeAsAny, ValidationError
+from pydantic_core import ErrorDetails
+
+from pfedes.data.partition import PartitionConfig
+from pfedes.data.sources import DataConfig
+from pfedes.errors import ConfigError, unknown
+from pfedes.fleet.base import RuntimeConfig
+from pfedes.methods import method_class
+from pfedes.methods.base import Method, MethodConfig
+from pfedes.methods.pfedes import PFedESConfig
+from pfedes.models import ModelsConfig
+from pfedes.recorder import EvaluateConfig
+from pfedes.section import Section
+from pfedes.training import TrainConfig
+
+
+class Config(Section):
+    """Everything that determines a run."""
+
+    seed: int = Field(0, ge=0, description="of all random streams")
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    models: ModelsConfig = ModelsConfig()
+    method: SerializeAsAny[MethodConfig] = PFedESConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(self.model_dump(mode="json"))
+
+    def to_commented_toml(self) -> str:
+        """All keys with their values and what they mean, ready to be edited."""
+        return "\n".join(_commented(self)) + "\n"
+
+
+def configure(
+    file: Path | str | None = None,
+    *,
+    method: Method[Any] | str | None = None,
+    data: str | None = None,
+    data_dir: Path | str | None = None,
+    clients: int | None = None,
+    participation: float | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Config:
+    """The configuration from a TOML file (or the defaults), short options, and dotted settings.
+
+    Settings win over options, options over the file. A method object brings its own
+    hyper-parameters; a method's name takes those of the file if the file means the same method.
+    """
+    tree = _read(Path(file)) if file is not None else {}
+    if isinstance(method, Method):
+        tree["method"] = method.config.model_dump()
+    elif method is not None:
+        _choose_method(tree, method)
+    options = {
+        "data.source": data,
+        "data.dir": str(data_dir) if data_dir is not None else None,
+        "partition.clients": clients,
+        "train.participation": participation,
+        "train.rounds": rounds,
+        "seed": seed,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    for key, value in {**given, **(settings or {})}.items():
+        if key == "method.name":
+            _choose_method(tree, str(value))
+        else:
+            _put(tree, key, value)
+    section = tree.get("data")
+    if isinstance(section, dict) and section.get("dir"):
+        # Absolute, so that the run's own config.toml repeats it from anywhere.
+        section["dir"] = str(Path(section["dir"]).expanduser().absolute())
+    return validate(tree)
+
+
+def validate(tree: Mapping[str, Any]) -> Config:
+    """The configuration, or one line that names every wrong key."""
+    tree = dict(tree)
+    problems = []
+    if isinstance(section := tree.get("method"), Mapping):
+        model = method_class(str(section.get("name", "pfedes"))).Config
+        try:
+            tree["method"] = model(**section)
+        except ValidationError as error:
+            del tree["method"]
+            problems += [_explain(problem, model, "method") for problem in error.errors()]
+    try:
+        config = Config(**tree)
+    except ValidationError as error:
+        problems += [_explain(problem, Config) for problem in error.errors()]
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return config
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`section.key=value`; the value is TOML if it parses, else a string."""
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set takes section.key=value, found {text!r}")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    return key.strip(), value
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def _choose_method(tree: dict[str, Any], name: str) -> None:
+    """Keys of `[method]` belong to the method it names: with another one they are set aside."""
+    section = tree.get("method")
+    same = isinstance(section, dict) and section.get("name", "pfedes") == name
+    tree["method"] = {**section, "name": name} if same and section else {"name": name}
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{key}: {part!r} is not a section")
+    tree[last] = value
+
+
+def _explain(problem: ErrorDetails, model: type[Section], prefix: str = "") -> str:
+    """What is wrong, where, and what would have been right."""
+    *path, last = [str(part) for part in problem["loc"]]
+    home = ".".join(filter(None, [prefix, *path]))
+    key = f"{home}.{last}" if home else last
+    if problem["type"] == "extra_forbidden":
+        keys = _section_at(model, path).model_fields
+        return unknown("key", key, [f"{home}.{name}" if home else name for name in keys])
+    found = problem["input"]
+    message = problem["msg"].removeprefix("Value error, ")
+    shown = f" = {found!r}" if isinstance(found, str | int | float | bool | list | tuple) else ""
+    return f"{key}{shown}: {message[0].lower()}{message[1:]}"
+
+
+def _section_at(model: type[Section], path: list[str]) -> type[Section]:
+    for part in path:
+        annotation = model.model_fields[part].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, Section)
+        model = annotation
+    return model
+
+
+def _commented(section: Section, name: str = "") -> Iterator[str]:
+    dumped = section.model_dump(mode="json")
+    nested = {}
+    if name:
+        yield f"\n[{name}]"
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        if isinstance(value, Section):
+            nested[key] = value
+            continue
+        line = tomli_w.dumps({key: dumped[key]}, multiline_strings=False).strip()
+        yield f"{' '.join(line.split()):<42}  # {field.description}" if field.description else line
+    for key, value in nested.items():
+        yield from _commented(value, key)

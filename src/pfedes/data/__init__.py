@@ -1,0 +1,1 @@
+"""Data sets, their cache, their partition among clients, and batches of them."""

@@ -1,0 +1,114 @@
+"""CIFAR-10 and CIFAR-100 from parquet files in the layout of the Hugging Face hub."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from pfedes.data.dataset import Images, Labels, Progress, Recipe
+from pfedes.errors import DataError
+
+LABEL_COLUMN = {"cifar10": "label", "cifar100": "fine_label"}
+CLASSES = {"cifar10": 10, "cifar100": 100}
+SHAPE = (32, 32, 3)
+
+
+def parquet_recipe(name: str, directory: Path, progress: Progress) -> Recipe:
+    """How to decode the files found in (or just below) a directory."""
+    train, test = _find(name, directory)
+    opened = {path: _open(path, LABEL_COLUMN[name]) for path in (*train, *test)}
+    rows = {path: file.metadata.num_rows for path, file in opened.items()}
+    total = sum(rows.values())
+    if not total:
+        raise DataError(f"{train[0]} holds no rows")
+
+    def fill(images: Images, labels: Labels) -> None:
+        start = 0
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for path, file in opened.items():
+                for batch in file.iter_batches(1000, columns=["img", LABEL_COLUMN[name]]):
+                    stop = start + batch.num_rows
+                    blobs = batch.column("img").field("bytes").to_pylist()
+                    images[start:stop] = list(pool.map(_decode, blobs, [path] * len(blobs)))
+                    labels[start:stop] = batch.column(LABEL_COLUMN[name]).to_numpy()
+                    start = stop
+                    progress(f"decoding {name} (once)", start, total)
+
+    return Recipe(
+        name=name,
+        identity=[_fingerprint(path) for path in opened],
+        rows=total,
+        shape=SHAPE,
+        class_names=_class_names(opened[train[0]], LABEL_COLUMN[name], CLASSES[name]),
+        official_train=sum(rows[path] for path in train),
+        fill=fill,
+    )
+
+
+def _find(name: str, directory: Path) -> tuple[list[Path], list[Path]]:
+    """The training and test files, from the data set's own directory or its parent."""
+    for place in ("", name, "plain_text", f"{name}/plain_text", f"{name}/{name}", "data"):
+        train = sorted((directory / place).glob("train-*.parquet"))
+        test = sorted((directory / place).glob("test-*.parquet"))
+        if train and test:
+            return train, test
+        if train or test:
+            kind = "test" if train else "train"
+            raise DataError(f"{directory / place} has no {kind}-*.parquet")
+    raise DataError(
+        f"no {name} in {directory}: expected train-*.parquet and test-*.parquet there or in {name}/"
+    )
+
+
+def _open(path: Path, label: str) -> pq.ParquetFile:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is not a readable parquet file: {reason}") from None
+    columns = file.schema_arrow.names
+    for column in ("img", label):
+        if column not in columns:
+            found = ", ".join(columns)
+            raise DataError(f"{path} has no column {column!r}; its columns are: {found}")
+    return file
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    """Size and both ends of a file: the footer holds the offsets and sizes of every page."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(65536)
+        file.seek(max(0, size - 65536))
+        ends = hashlib.sha256(head + file.read()).hexdigest()
+    return [size, ends]
+
+
+def _class_names(file: pq.ParquetFile, label: str, count: int) -> tuple[str, ...]:
+    """The names that the Hugging Face schema carries, else the numbers."""
+    try:
+        features = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
+        names: Sequence[str] = features[label]["names"]
+    except (KeyError, TypeError, ValueError):
+        names = [str(number) for number in range(count)]
+    return tuple(names)
+
+
+def _decode(blob: bytes | None, path: Path) -> Images:
+    try:
+        with Image.open(io.BytesIO(blob or b"")) as image:
+            pixels = np.asarray(image.convert("RGB"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} holds an image that cannot be decoded: {error}") from None
+    if pixels.shape != SHAPE:
+        raise DataError(f"{path} holds an image of {pixels.shape}, expected {SHAPE}")
+    return pixels

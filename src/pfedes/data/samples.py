@@ -1,0 +1,61 @@
+"""A client's share of a data set, handed out in normalised batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs (n, channels, height, width) and their labels."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Pixels 0..255 to (pixel/255 - mean) / std, as one multiplication and one addition."""
+
+    scale: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, mean: Sequence[float], std: Sequence[float]) -> "Normaliser":
+        # A channel that never varies carries nothing: centre it, do not divide by zero.
+        spread = torch.tensor([s if s > 0 else 1.0 for s in std], dtype=torch.float64)
+        centre = torch.tensor(list(mean), dtype=torch.float64)
+        return cls((1 / (255 * spread)).float(), (-centre / spread).float())
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Channels come last in memory, which convolutions prefer, and second in the shape."""
+        return pixels.float().mul_(self.scale).add_(self.shift).permute(0, 3, 1, 2)
+
+
+class Samples:
+    """Pixels (n, height, width, channels) and labels of one split of one client."""
+
+    def __init__(self, pixels: Tensor, labels: Tensor, normalise: Normaliser) -> None:
+        self.pixels = pixels
+        self.labels = labels
+        self.normalise = normalise
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, rows: Tensor | slice) -> Batch:
+        return Batch(self.normalise(self.pixels[rows]), self.labels[rows])
+
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """One epoch in random order; the last batch may be smaller, nothing is dropped."""
+        for rows in torch.randperm(len(self), generator=generator).split(size):
+            yield self.batch(rows)
+
+    def in_order(self, size: int) -> Iterator[Batch]:
+        for start in range(0, len(self), size):
+            yield self.batch(slice(start, start + size))

@@ -1,0 +1,124 @@
+"""Where data comes from: a name in the configuration, a `Dataset` out of it."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from pfedes.data.dataset import Dataset, Images, Labels, Progress, Recipe, open_cached, silent
+from pfedes.errors import DataError, unknown
+from pfedes.section import Section
+
+
+class DataConfig(Section):
+    """Which data, and how pixels become numbers."""
+
+    source: str = Field(
+        "digits",
+        description="a name of 'pfedes data list'",
+    )
+    dir: str = Field("", description="the data set's directory or its parent; '' = $PFEDES_DATA")
+    limit: int = Field(0, ge=0, description="use only this many samples, stratified; 0 = all")
+    normalise: Literal["dataset", "imagenet", "none"] = Field(
+        "dataset", description="dataset (its own training statistics) | imagenet | none"
+    )
+
+
+SOURCES = {
+    "digits": "1,797 handwritten digits of scikit-learn, brought to 3x32x32; needs no files",
+    "cifar10": "60,000 photographs in 10 classes; parquet files in the Hugging Face layout",
+    "cifar100": "60,000 photographs in 100 classes; parquet files in the Hugging Face layout",
+    "synthetic": "generated, any size: synthetic:samples=10000,classes=10,size=32,channels=3",
+}
+
+
+def load(config: DataConfig, progress: Progress = silent) -> Dataset:
+    """Opens the configured data set, decoding it into the cache the first time."""
+    name, _, argument = config.source.partition(":")
+    if name not in SOURCES:
+        raise DataError(unknown("data set", name, SOURCES))
+    if name == "synthetic":
+        return open_cached(_synthetic(argument, progress))
+    if argument:
+        raise DataError(f"data set {name!r} takes no argument, found {argument!r}")
+    if name == "digits":
+        return open_cached(_digits())
+    # Imported where used: pyarrow takes a moment, and most runs do without.
+    from pfedes.data.parquet import parquet_recipe
+
+    return open_cached(parquet_recipe(name, data_directory(config, name), progress))
+
+
+def data_directory(config: DataConfig, name: str) -> Path:
+    """The directory the user gave, else `$PFEDES_DATA`."""
+    chosen = config.dir or os.environ.get("PFEDES_DATA", "")
+    if not chosen:
+        raise DataError(
+            f"data set {name!r} needs its files: give their directory with --data-dir "
+            "(or data.dir, or the environment variable PFEDES_DATA)"
+        )
+    path = Path(chosen).expanduser()
+    if not path.is_dir():
+        raise DataError(f"data directory {chosen!r} does not exist")
+    return path
+
+
+def _digits() -> Recipe:
+    def fill(images: Images, labels: Labels) -> None:
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        # 0..16 becomes 0..255, each pixel a block of 4x4, the same in three channels.
+        grey = np.round(digits.images * (255 / 16)).astype(np.uint8)
+        images[:] = grey.repeat(4, axis=1).repeat(4, axis=2)[..., None]
+        labels[:] = digits.target
+
+    names = tuple(str(digit) for digit in range(10))
+    return Recipe("digits", (), 1797, (32, 32, 3), names, 1797, fill)
+
+
+def _synthetic(argument: str, progress: Progress) -> Recipe:
+    settings = {"samples": 10_000, "classes": 10, "size": 32, "channels": 3}
+    for part in filter(None, argument.split(",")):
+        key, _, value = part.partition("=")
+        if key not in settings:
+            raise DataError(unknown("setting of 'synthetic'", key, settings))
+        if not value.isdecimal() or int(value) < 1:
+            raise DataError(f"synthetic: {key} must be a positive whole number, found {value!r}")
+        settings[key] = int(value)
+    samples, classes, size, channels = settings.values()
+    if samples < classes:
+        raise DataError(f"synthetic: {samples} samples cannot show {classes} classes")
+
+    def fill(images: Images, labels: Labels) -> None:
+        rng = np.random.default_rng(0)
+        # A coarse random pattern per class, seen through noise: learnable, not trivial.
+        coarse = rng.integers(64, 192, (classes, -(-size // 8), -(-size // 8), channels))
+        patterns = coarse.repeat(8, axis=1).repeat(8, axis=2)[:, :size, :size]
+        labels[:] = rng.permutation(np.arange(samples) % classes)
+        for start in range(0, samples, 8192):
+            chunk = labels[start : start + 8192]
+            noise = rng.integers(-64, 64, (len(chunk), size, size, channels))
+            images[start : start + 8192] = patterns[chunk] + noise
+            progress("generating synthetic data", min(start + 8192, samples), samples)
+
+    names = tuple(f"class-{label}" for label in range(classes))
+    shape = (size, size, channels)
+    return Recipe("synthetic", tuple(settings.values()), samples, shape, names, samples, fill)
+
+
+def stratified(labels: Labels, limit: int, rng: np.random.Generator) -> Labels:
+    """`limit` row numbers, in order, in which every class has the share it has in the whole."""
+    from pfedes.data.partition import apportion
+
+    if not limit or limit >= len(labels):
+        return np.arange(len(labels))
+    classes, counts = np.unique(labels, return_counts=True)
+    quota = apportion(limit, counts)
+    rows = [
+        rng.permutation(np.flatnonzero(labels == label))[:take]
+        for label, take in zip(classes, quota, strict=True)
+    ]
+    return np.sort(np.concatenate(rows))

@@ -1,0 +1,56 @@
+"""Everything pfedes raises on purpose.
+
+    PfedesError
+    ├── ConfigError      a key, value or name in the configuration is wrong
+    ├── DataError        a data set is missing, damaged or not what it claims to be
+    │   └── PartitionError   the data cannot be dealt to that many clients
+    ├── ModelError       a model cannot be built for this input
+    ├── MethodError      a method cannot serve these clients
+    ├── WireError        a payload carries something that is not on the allow-list
+    └── StoreError       a run directory is missing, taken or damaged
+
+The command line prints any of them as one line and exits with code 2.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class PfedesError(Exception):
+    """Base of all errors that a user can cause and mend."""
+
+
+class ConfigError(PfedesError):
+    """A key, value or name in the configuration is wrong."""
+
+
+class DataError(PfedesError):
+    """A data set is missing, damaged or not what it claims to be."""
+
+
+class PartitionError(DataError):
+    """The data cannot be dealt to that many clients."""
+
+
+class ModelError(PfedesError):
+    """A model cannot be built for this input."""
+
+
+class MethodError(PfedesError):
+    """A method cannot serve these clients."""
+
+
+class WireError(PfedesError):
+    """A payload carries something that is not on the allow-list."""
+
+
+class StoreError(PfedesError):
+    """A run directory is missing, taken or damaged."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """The line that tells a user which name was meant."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    return f"unknown {kind} {name!r}; {hint}"

@@ -1,0 +1,228 @@
+"""The round loop: one for every method and every fleet."""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pfedes.admission import Verdict, examine
+from pfedes.client import Scores
+from pfedes.config import Config, configure
+from pfedes.errors import MethodError, StoreError
+from pfedes.fleet.base import Failure, Fleet, Task
+from pfedes.ledger import Ledger
+from pfedes.listener import Listener
+from pfedes.methods.base import Context, Method, Received
+from pfedes.payload import State
+from pfedes.recorder import Row
+from pfedes.run import Run
+from pfedes.runlog import run_log
+from pfedes.simulation import Simulation
+from pfedes.store import RunStore, Standing
+
+log = logging.getLogger(__name__)
+
+Selector = Callable[[Sequence[str], int, np.random.Generator], Iterable[str]]
+"""Chooses so many of the named clients."""
+
+
+def uniform(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
+    """Every client with the same probability, nobody twice."""
+    return (names[index] for index in rng.choice(len(names), count, replace=False))
+
+
+class Federation:
+    """Trains the clients of a configuration, round by round.
+
+    Nothing is written before `run` is called. From then on a round is either committed or did not
+    happen, and `Federation.resume` goes on after the last one that was.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        out: Path | str | None = None,
+        select: Selector = uniform,
+        listener: Listener | None = None,
+    ) -> None:
+        self.config = config
+        self.directory = _free_directory(config) if out is None else Path(out)
+        self.select = select
+        self.listener = listener or Listener()
+        self._resumed: RunStore | None = None
+        self._from_round: int | None = None
+
+    @classmethod
+    def resume(
+        cls,
+        directory: Path | str,
+        *,
+        rounds: int | None = None,
+        from_round: int | None = None,
+        select: Selector = uniform,
+        listener: Listener | None = None,
+    ) -> "Federation":
+        """The federation of a run directory, ready to go on.
+
+        `rounds` sets a new total; `from_round` goes back to a round that is still kept.
+        """
+        store = RunStore.open(Path(directory))
+        config = configure(store.directory / "config.toml", rounds=rounds)
+        done = store.manifest(from_round).round
+        if config.train.rounds < done:
+            raise StoreError(f"{directory} has done {done} rounds: --rounds must be at least that")
+        federation = cls(config, out=directory, select=select, listener=listener)
+        federation._resumed = store
+        federation._from_round = from_round
+        return federation
+
+    def run(self) -> Run:
+        """Does all rounds that are left and returns the run."""
+        if self._resumed is None:
+            refuse_if_taken(self.directory)
+        with run_log() as log_into:
+            simulation = Simulation(self.config, self.listener.working)
+            fleet = simulation.fleet(RunStore(self.directory).clients)
+            try:
+                ledger = self._open_ledger(simulation, fleet)
+                log_into(self.directory)
+                with ledger.store.locked():
+                    return self._rounds(simulation, fleet, ledger)
+            finally:
+                fleet.close()
+
+    def _open_ledger(self, simulation: Simulation, fleet: Fleet) -> Ledger:
+        """That of the resumed run; or a new one, once the method and the clients were checked."""
+        digest = simulation.dataset.digest
+        if self._resumed is not None:
+            return Ledger.reopen(self._resumed, self.config, digest, self._from_round)
+        method, ctx = simulation.method, simulation.context(0)
+        cards = fleet.enroll()
+        if problems := method.check(cards, ctx):
+            more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+            raise MethodError("; ".join(map(str, problems[:3])) + more)
+        state = method.start(cards, ctx)
+        tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
+        scores, failures = self._evaluate(fleet, tasks)
+        if failures:
+            raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
+        return Ledger.create(self.directory, self.config, digest, cards, state, scores)
+
+    def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:
+        self.listener.started(ledger.run())
+        while not ledger.finished:
+            row = self._round(simulation, fleet, ledger)
+            log.info("round %d %s: accuracy %.4f", row["round"], row["status"], row["accuracy"])
+            self.listener.round_done(row)
+        run = ledger.run()
+        run.write_results()
+        return run
+
+    def _round(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Row:
+        began = time.perf_counter()
+        method, ctx = simulation.method, simulation.context(ledger.round + 1)
+
+        # Step 1: select clients.
+        names = sorted(ledger.cards)
+        count = max(1, round(ctx.train.participation * len(names)))
+        rng = ctx.streams.numpy("selection", round=ctx.round)
+        selected = sorted(self.select(names, count, rng))
+        self.listener.round_started(ctx.round, selected)
+
+        # Step 2: send them what the server holds.
+        tasks = {
+            name: ledger.task(name, ctx, method.download(ledger.state, ledger.card(name), ctx))
+            for name in selected
+        }
+
+        # Steps 3 and 4: they work and answer; what does not pass every check is turned away.
+        verdicts = {name: Verdict(task, "failed", "no answer") for name, task in tasks.items()}
+        for answer in fleet.round(list(tasks.values())):
+            name = answer.client
+            verdicts[name] = examine(answer, tasks[name], ledger.card(name), method, ctx)
+            self.listener.client_done(verdicts[name])
+
+        # Step 5: aggregate, unless too few uploads are left to mean anything.
+        uploads = [
+            Received(ledger.card(name), verdict.reply.payload)
+            for name, verdict in verdicts.items()
+            if verdict.status == "ok" and verdict.reply is not None
+        ]
+        ok = len(uploads) >= ctx.train.min_uploads
+        state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
+
+        # Step 6: evaluate and commit.
+        standings = ledger.standings(verdicts.values(), ok)
+        floats = 0
+        if ok and method.evaluated_after_aggregation:
+            standings, floats = self._measure(fleet, ledger, standings, state, method, ctx)
+        return ledger.commit(
+            ctx.round,
+            ok=ok,
+            state=state,
+            standings=standings,
+            verdicts=list(verdicts.values()),
+            evaluation_floats=floats,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _measure(
+        self,
+        fleet: Fleet,
+        ledger: Ledger,
+        standings: Mapping[str, Standing],
+        state: State,
+        method: Method[Any],
+        ctx: Context,
+    ) -> tuple[dict[str, Standing], int]:
+        """Scores of all clients with what they would be sent now, and the floats that cost."""
+        everyone = {**ledger.manifest.clients, **standings}
+        tasks = [
+            Task(ledger.manifest.run, name, ctx.round, standing.version,
+                 method.download(state, ledger.card(name), ctx))
+            for name, standing in everyone.items()
+        ]  # fmt: skip
+        scores, _ = self._evaluate(fleet, tasks)  # who does not answer keeps its last score
+        measured = {
+            name: standing.model_copy(update={"scores": scores.get(name, standing.scores)})
+            for name, standing in everyone.items()
+        }
+        return measured, sum(task.download.floats for task in tasks)
+
+    def _evaluate(
+        self, fleet: Fleet, tasks: Sequence[Task]
+    ) -> tuple[dict[str, Scores], list[Failure]]:
+        scores, failures = {}, []
+        for done, answer in enumerate(fleet.evaluate(tasks), 1):
+            if isinstance(answer, Failure):
+                failures.append(answer)
+            else:
+                scores[answer.client] = answer.scores
+            self.listener.working("evaluating all clients", done, len(tasks))
+        return scores, failures
+
+
+def refuse_if_taken(directory: Path) -> None:
+    """A new run needs a place of its own."""
+    if (directory / "state").is_dir():
+        raise StoreError(
+            f"{directory} already holds a run: go on with 'pfedes resume {directory}', "
+            "or choose another --out"
+        )
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise StoreError(f"{directory} exists and is not an empty directory: choose another --out")
+
+
+def _free_directory(config: Config) -> Path:
+    """`runs/METHOD-DATA`, or the first of `-2`, `-3`, ... that is not taken."""
+    name = f"{config.method.name}-{config.data.source.partition(':')[0]}"
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if not path.exists():
+            return path
+    raise AssertionError("unreachable")

@@ -1,0 +1,1 @@
+"""Fleets carry the round loop to the clients."""

@@ -1,0 +1,98 @@
+"""What the round loop asks of a fleet, and the messages between them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from pfedes.client import Card, Scores
+from pfedes.payload import Payload, Value
+from pfedes.section import Section
+
+
+class RuntimeConfig(Section):
+    """How a run is carried out. Changes speed, never results."""
+
+    fleet: Literal["serial"] = Field("serial", description="serial (one client after another)")
+    threads: int = Field(1, ge=1, description="threads per client; results are equal for equal")
+    keep_rounds: int = Field(2, ge=1, description="how many rounds back a run can be resumed from")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's work in one round, starting from its `base` version."""
+
+    run: str
+    client: str
+    round: int
+    base: int
+    download: Payload
+
+    def identity(self) -> dict[str, Value]:
+        """Tasks with the same identity are the same task, and have the same answer."""
+        return {
+            "run": self.run,
+            "round": self.round,
+            "base": self.base,
+            "download": self.download.digest(),
+        }
+
+    @property
+    def metadata(self) -> int:
+        """Metadata values sent down: the identity and what the method adds."""
+        return len(self.identity()) + self.download.metadata
+
+
+REPLY_META: dict[str, type] = {
+    "run": str,
+    "round": int,
+    "base": int,
+    "samples": int,
+    "loss": float,
+    "val_correct": int,
+    "val_total": int,
+    "test_correct": int,
+    "test_total": int,
+    "flops": int,
+    "seconds": float,
+    "state": str,  # SHA-256 of the client's new state
+}
+"""What every reply says besides the method's own payload."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's answer to a task."""
+
+    client: str
+    payload: Payload
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A client that did not answer. `versions` says what it has if it lacked its base."""
+
+    client: str
+    reason: str
+    versions: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A client's scores with what it would be sent now."""
+
+    client: str
+    scores: Scores
+
+
+class Fleet(Protocol):
+    """Where clients live. Answers may come in any order, as they finish."""
+
+    def enroll(self) -> list[Card]: ...
+
+    def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]: ...
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,141 @@
+"""The client's side of the protocol, the same in every fleet.
+
+A host answers tasks for the clients that live with it: it restores a client at the version the
+task starts from, lets the method work, and commits state and answer together before it answers.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import asdict
+from typing import Any
+
+from pfedes.client import Card, Client
+from pfedes.costs import FlopMeter
+from pfedes.errors import WireError
+from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
+from pfedes.methods.base import Context, Method
+from pfedes.payload import Payload, WireSpec
+from pfedes.population import Population
+from pfedes.store import ClientStore, Version
+
+log = logging.getLogger(__name__)
+
+
+class MissingBaseError(Exception):
+    """The task starts from a version that is not here."""
+
+    def __init__(self, versions: list[int]) -> None:
+        super().__init__("missing base")
+        self.versions = tuple(versions)
+
+
+class ClientHost:
+    """Answers tasks for the clients of a population."""
+
+    def __init__(
+        self,
+        population: Population,
+        method: Method[Any],
+        context: Callable[[int], Context],
+        store: ClientStore,
+    ) -> None:
+        self.population = population
+        self.method = method
+        self.context = context
+        self.store = store
+        self._known_flops: dict[Hashable, int] = {}
+
+    def cards(self) -> list[Card]:
+        """The cards of all clients, with no more on them than the method needs."""
+        return self.population.cards(self.method.needs)
+
+    def answer(self, task: Task) -> Reply | Failure:
+        """The client's work in a round, done once however often it is asked for."""
+        try:
+            return self._answer(task)
+        except MissingBaseError as missing:
+            return Failure(task.client, str(missing), missing.versions)
+        except Exception as error:
+            log.exception("%s failed in round %d", task.client, task.round)
+            return Failure(task.client, f"{type(error).__name__}: {error}")
+
+    def score(self, task: Task) -> Scored | Failure:
+        """The client's scores at its base version; changes nothing."""
+        try:
+            client = self.restore(task)
+            ctx = self.context(task.round)
+            self._check_download(task, ctx)
+            model = self.method.personal(client, task.download)
+            return Scored(task.client, client.score(model))
+        except Exception as error:
+            log.exception("%s could not be evaluated in round %d", task.client, task.round)
+            return Failure(task.client, f"{type(error).__name__}: {error}")
+
+    def _answer(self, task: Task) -> Reply:
+        versions = self.store.versions(task.run, task.client)
+        if task.round in versions:
+            stored = self.store.load(task.run, task.client, task.round)
+            if stored.task == task.identity():
+                return Reply(task.client, stored.reply)
+
+        ctx = self.context(task.round)
+        self._check_download(task, ctx)
+        client = self.restore(task)
+        newer = [version for version in versions if version > task.base]
+        self.store.discard(task.run, task.client, newer)
+
+        began = time.perf_counter()
+        with ctx.streams.ambient("client", round=task.round, client=task.client):
+            if task.base == 0:
+                self.method.prepare(client, ctx)
+            upload = self.method.client_round(client, task.download, ctx)
+            scores = client.score(self.method.personal(client, None))
+        state = client.state()
+        reply = Payload(
+            upload.tensors,
+            {
+                "run": task.run,
+                "round": task.round,
+                "base": task.base,
+                "samples": len(client.train),
+                "loss": upload.loss,
+                **asdict(scores),
+                "flops": client.meter.total,
+                "seconds": time.perf_counter() - began,
+                "state": Payload(state).digest(),
+                **upload.meta,
+            },
+        )
+        reply_spec(self.method, self.population.card(task.client, self.method.needs), ctx).check(
+            reply
+        )
+        self.store.commit(task.run, task.client, task.round, Version(state, task.identity(), reply))
+        return Reply(task.client, reply)
+
+    def restore(self, task: Task) -> Client:
+        """The client at the version that a task starts from."""
+        if task.base == 0:
+            state = None  # initial weights come from the seed
+        elif task.base in (versions := self.store.versions(task.run, task.client)):
+            state = self.store.load(task.run, task.client, task.base).state
+        else:
+            raise MissingBaseError(versions)
+        client = self.population.client(task.client)
+        client.meter = FlopMeter(self._known_flops)
+        if state is not None:
+            client.load(state)
+        return client
+
+    def _check_download(self, task: Task, ctx: Context) -> None:
+        card = self.population.card(task.client, self.method.needs)
+        try:
+            self.method.allowed(card, ctx).down.check(task.download)
+        except WireError as error:
+            raise WireError(f"download refused: {error}") from None
+
+
+def reply_spec(method: Method[Any], card: Card, ctx: Context) -> WireSpec:
+    """Everything that may be in a client's reply; both sides check against it."""
+    up = method.allowed(card, ctx).up
+    return WireSpec(up.groups, {**REPLY_META, **up.meta})

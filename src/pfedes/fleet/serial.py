@@ -1,0 +1,47 @@
+"""The fleet without any machinery: one client after another, in this process."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from pfedes.client import Card
+from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes.fleet.host import ClientHost
+
+
+class SerialFleet:
+    """Works through the tasks in the order given."""
+
+    def __init__(self, host: ClientHost, threads: int) -> None:
+        self.host = host
+        self.threads = threads
+
+    def enroll(self) -> list[Card]:
+        return self.host.cards()
+
+    def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
+        for task in tasks:
+            with _threads(self.threads):
+                answer = self.host.answer(task)
+            yield answer
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
+        for task in tasks:
+            with _threads(self.threads):
+                answer = self.host.score(task)
+            yield answer
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Bits depend on the number of threads, and the process belongs to the caller."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,184 @@
+"""Where a run stands. Only the ledger moves it on, one committed round at a time."""
+
+import json
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from pfedes.admission import Verdict
+from pfedes.client import Card, Scores
+from pfedes.config import Config
+from pfedes.environment import environment
+from pfedes.errors import StoreError
+from pfedes.files import write_atomically
+from pfedes.fleet.base import Task
+from pfedes.methods.base import Context
+from pfedes.payload import Payload, State
+from pfedes.recorder import Row, client_row, mean_accuracy, round_row, scores_of
+from pfedes.run import Run
+from pfedes.store import Manifest, RunStore, Standing, roster_bytes, roster_name, server_name
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """The server's state, every client's standing, and the metrics, as of the last commit."""
+
+    def __init__(self, store: RunStore, config: Config) -> None:
+        self.store = store
+        self.config = config
+        self.manifest = store.manifest()
+        self.state = store.server_state(self.manifest)
+        self.cards = {card.name: card for card in store.cards(self.manifest)}
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        config: Config,
+        data_digest: str,
+        cards: Sequence[Card],
+        state: State,
+        scores: Mapping[str, Scores],
+    ) -> "Ledger":
+        """A new run, at round 0."""
+        standings = {name: Standing(scores=s, local=s) for name, s in scores.items()}
+        manifest = Manifest(
+            run=secrets.token_hex(8),
+            round=0,
+            status="ok",
+            initial_accuracy=mean_accuracy(scores.values()),
+            best_round=None,
+            best_validation=None,
+            roster=roster_name(roster_bytes(cards)),
+            server=server_name(0),
+            metrics={},
+            clients=standings,
+        )
+        about = {**environment(), "data": data_digest}
+        files = {"config.toml": config.to_toml(), "environment.json": json.dumps(about, indent=2)}
+        store = RunStore.create(directory, files, cards, state, manifest)
+        return cls(store, config)
+
+    @classmethod
+    def reopen(
+        cls, store: RunStore, config: Config, data_digest: str, from_round: int | None
+    ) -> "Ledger":
+        """The ledger of a run that goes on, at its last committed round or an earlier kept one."""
+        before = json.loads((store.directory / "environment.json").read_text())
+        if before["data"] != data_digest:
+            raise StoreError(f"{store.directory} was trained on other data than is there now")
+        if before["torch_build"] != torch.__version__:
+            log.warning(
+                "the run began with torch %s and goes on with %s: bit equality is not promised",
+                before["torch_build"],
+                torch.__version__,
+            )
+        with store.locked():
+            if from_round is not None:
+                store.go_back(from_round)
+            store.sweep()
+            write_atomically(store.directory / "config.toml", config.to_toml().encode())
+            ledger = cls(store, config)
+            for name, length in ledger.manifest.metrics.items():
+                store.append(name, [], at=length)
+        return ledger
+
+    @property
+    def round(self) -> int:
+        return self.manifest.round
+
+    @property
+    def finished(self) -> bool:
+        return self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+
+    def card(self, name: str) -> Card:
+        return replace(self.cards[name], accepted=self.manifest.clients[name].version)
+
+    def task(self, name: str, ctx: Context, download: Payload) -> Task:
+        """The client's work in this round, from its accepted version on."""
+        return Task(self.manifest.run, name, ctx.round, self.card(name).accepted, download)
+
+    def standings(self, verdicts: Iterable[Verdict], ok: bool) -> dict[str, Standing]:
+        """Where clients stand that stand elsewhere after this round."""
+        moved = {}
+        for verdict in verdicts:
+            name = verdict.task.client
+            if ok and verdict.status == "ok" and verdict.reply is not None:
+                scores = scores_of(verdict.reply)
+                digest = str(verdict.reply.payload.meta["state"])
+                moved[name] = Standing(
+                    version=verdict.task.round, digest=digest, scores=scores, local=scores
+                )
+            elif verdict.versions is not None:
+                moved[name] = self._fallback(name, verdict.versions)
+        return moved
+
+    def commit(
+        self,
+        round: int,
+        *,
+        ok: bool,
+        state: State,
+        standings: Mapping[str, Standing],
+        verdicts: Sequence[Verdict],
+        evaluation_floats: int,
+        seconds: float,
+    ) -> Row:
+        """Makes a round part of the run, whole, by the renaming of its manifest."""
+        last, status = self.manifest, "ok" if ok else "failed"
+        clients = {**last.clients, **standings}
+        rows = [client_row(verdict) for verdict in verdicts]
+        row = round_row(round, status, rows, clients, evaluation_floats, seconds)
+        validation = row["val_accuracy"]
+        better = validation is not None and (
+            last.best_validation is None or validation > last.best_validation
+        )
+        metrics = {
+            name: self.store.append(name, new, at=last.metrics.get(name, 0))
+            for name, new in (("clients.jsonl", rows), ("rounds.jsonl", [row]))
+        }
+        if ok:
+            self.store.write_server(server_name(round), state)
+        self.manifest = last.model_copy(
+            update={
+                "round": round,
+                "status": status,
+                "best_round": round if better else last.best_round,
+                "best_validation": validation if better else last.best_validation,
+                "server": server_name(round) if ok else last.server,
+                "metrics": metrics,
+                "clients": clients,
+            }
+        )
+        self.store.write_manifest(self.manifest)
+        self.state = state
+        self._tidy(verdicts)
+        return row
+
+    def run(self) -> Run:
+        """The run as it can be read now."""
+        return Run(self.store)
+
+    def _tidy(self, verdicts: Iterable[Verdict]) -> None:
+        self.store.tidy(self.config.runtime.keep_rounds)
+        for verdict in verdicts:
+            name = verdict.task.client
+            if self.manifest.clients[name].version != self.round:
+                # Turned away: the client is at its base again.
+                self.store.clients.discard(self.manifest.run, name, [self.round])
+
+    def _fallback(self, name: str, versions: Sequence[int]) -> Standing:
+        """Where a client that lost its accepted version stands: at the newest known to both."""
+        standing = self.manifest.clients[name]
+        known = {0: ""}
+        for round in self.store.rounds():
+            earlier = self.store.manifest(round).clients[name]
+            known[earlier.version] = earlier.digest
+        version = max(v for v in known if v == 0 or v in versions)
+        log.warning("%s lost its version %d: back to %d", name, standing.version, version)
+        return standing.model_copy(update={"version": version, "digest": known[version]})

@@ -1,0 +1,138 @@
+"""What a method is: what travels, and what both sides do with it.
+
+A method knows nothing of processes, networks, files or progress bars. It is driven by the round
+loop of `pfedes.federation`, on the server's side with cards and uploads, on the client's side with
+a `Client`. It keeps nothing between calls: state comes in and goes out.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from pfedes.client import Card, Client
+from pfedes.errors import ConfigError
+from pfedes.payload import Payload, State, Value, WireSpec
+from pfedes.section import Section
+from pfedes.seeding import Streams
+from pfedes.training import TrainConfig
+
+
+class MethodConfig(Section):
+    """A method's hyper-parameters; every field names the symbol of the paper."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """What both sides know about the present round (0 before the first)."""
+
+    round: int
+    rounds: int
+    streams: Streams
+    train: TrainConfig
+    classes: int
+    channels: int
+    pool: tuple[str, ...]  # the architectures of the configuration; who has which stays private
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something a method cannot serve, and what would help."""
+
+    client: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.client}: {self.what} ({self.remedy})"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client sends back, and the mean training loss of its model in the last epoch."""
+
+    loss: float
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    meta: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Received:
+    """An upload that passed every check, as `aggregate` sees it."""
+
+    card: Card
+    payload: Payload
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The allow-lists of both directions, as far as the method has a say."""
+
+    down: WireSpec
+    up: WireSpec
+
+
+C = TypeVar("C", bound=MethodConfig)
+
+
+class Method(ABC, Generic[C]):
+    """Base of all methods. The defaults are those of a method that shares nothing."""
+
+    Config: ClassVar[type[MethodConfig]]
+    needs: ClassVar[frozenset[Literal["parameters"]]] = frozenset()
+    """What the method must find on a client's card besides name, samples and shape."""
+    evaluated_after_aggregation: ClassVar[bool] = False
+    """Whether the headline is measured on all clients with what they would be sent now."""
+
+    config: C
+
+    def __init__(self, config: C | None = None, **hyper_parameters: Any) -> None:
+        try:
+            self.config = config or self.Config(**hyper_parameters)  # type: ignore[assignment]
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(map(str, problem["loc"]))
+            raise ConfigError(f"{type(self).__name__}: {key}: {problem['msg']}") from None
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
+        """Before round 1: which clients this method cannot serve, and the remedy."""
+        return []
+
+    def start(self, cards: Sequence[Card], ctx: Context) -> State:
+        """What the server holds before round 1."""
+        return State()
+
+    def prepare(self, client: Client, ctx: Context) -> None:
+        """Puts into `client.kept` what it keeps besides its model, at its first selection."""
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        """What this client is sent."""
+        return Payload()
+
+    @abstractmethod
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        """The client's local work. Reads as the paper's algorithm."""
+
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
+        """The server's new state. Uploads come sorted by client name."""
+        return state
+
+    def personal(self, client: Client, download: Payload | None) -> nn.Module:
+        """The model that is evaluated, exported and predicted with.
+
+        `download` is what the client would be sent now; None right after local training.
+        """
+        return client.model
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        """Everything that may travel between the server and this client."""
+        return Wire(down=WireSpec(), up=WireSpec())

@@ -1,0 +1,97 @@
+"""FedAvg: one model for everybody, the homogeneous reference.
+
+McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, 2017.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from pfedes.aggregation import mean, weights_of
+from pfedes.client import Card, Client, Parameters, parameters_of
+from pfedes.methods.base import Context, Method, MethodConfig, Problem, Received, Upload, Wire
+from pfedes.models import build_model
+from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
+from pfedes.training import fit
+
+
+class FedAvgConfig(MethodConfig):
+    """FedAvg has no hyper-parameters of its own."""
+
+    name: Literal["fedavg"] = "fedavg"
+
+
+class FedAvg(Method[FedAvgConfig]):
+    """The headline is the global model on all clients; the just-trained one is a second column."""
+
+    Config = FedAvgConfig
+    needs = frozenset({"parameters"})
+    evaluated_after_aggregation = True
+
+    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
+        expected = parameters_of(_initial(cards, ctx))
+        return [
+            Problem(
+                card.name,
+                f"its model is not {ctx.pool[0]}: {_difference(expected, card.parameters or {})}",
+                "FedAvg averages whole models: set models.pool to one architecture",
+            )
+            for card in cards
+            if card.parameters != expected
+        ]
+
+    def start(self, cards: Sequence[Card], ctx: Context) -> State:
+        return State(_initial(cards, ctx).state_dict())
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        return Payload(state.tensors)
+
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        client.model.load_state_dict(download.tensors)
+        loss = fit(
+            client,
+            client.model,
+            lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
+            phase="model",
+            epochs=ctx.train.epochs,
+            lr=ctx.train.lr,
+            ctx=ctx,
+        )
+        return Upload(loss, client.model.state_dict())
+
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
+        weights = weights_of([upload.card.samples for upload in uploads])
+        return State(mean([upload.payload.tensors for upload in uploads], weights))
+
+    def personal(self, client: Client, download: Payload | None) -> nn.Module:
+        if download is not None:
+            client.model.load_state_dict(download.tensors)
+        return client.model
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        model = required(
+            {
+                name: TensorSpec(shape, getattr(torch, dtype))
+                for name, (dtype, shape) in (card.parameters or {}).items()
+            }
+        )
+        return Wire(down=WireSpec((model,)), up=WireSpec((model,)))
+
+
+def _initial(cards: Sequence[Card], ctx: Context) -> nn.Module:
+    with ctx.streams.ambient("init.shared"):
+        return build_model(ctx.pool[0], ctx.classes, cards[0].shape)
+
+
+def _difference(expected: Parameters, found: Parameters) -> str:
+    """The first tensor in which two models differ."""
+    for name in [*expected, *found]:
+        want, have = expected.get(name), found.get(name)
+        if want != have:
+            return f"{name} is {list(have[1]) if have else 'absent'}, expected " + (
+                str(list(want[1])) if want else "absent"
+            )
+    return "same tensors in another order"

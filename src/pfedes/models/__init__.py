@@ -1,0 +1,60 @@
+"""The private models of clients, by name, and the extractor they share."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal, TypeVar
+
+import torch
+from pydantic import AfterValidator, Field
+from torch import nn
+
+from pfedes.errors import ConfigError, unknown
+from pfedes.models.cnn import CNN
+from pfedes.section import Section
+
+M = TypeVar("M", bound=nn.Module)
+
+Shape = tuple[int, int, int]
+"""Channels, height, width of one input."""
+
+MODELS: dict[str, Callable[[int, Shape], nn.Module]] = {
+    "cnn1": partial(CNN, conv2=32, fc1=2000),
+    "cnn2": partial(CNN, conv2=16, fc1=2000),
+    "cnn3": partial(CNN, conv2=32, fc1=1000),
+    "cnn4": partial(CNN, conv2=32, fc1=800),
+    "cnn5": partial(CNN, conv2=32, fc1=500),
+}
+
+
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in MODELS:
+            raise ValueError(unknown("model", name, MODELS))
+    return names
+
+
+class ModelsConfig(Section):
+    """Which client has which architecture. A pool of one makes the federation homogeneous."""
+
+    pool: Annotated[tuple[str, ...], AfterValidator(_known)] = Field(
+        tuple(MODELS), min_length=1, description="the architectures that clients may have"
+    )
+    assign: Literal["random", "round_robin"] = Field(
+        "random", description="random (uniformly, the paper's) | round_robin"
+    )
+    init: Literal["independent", "shared"] = Field(
+        "independent",
+        description="independent (every client its own) | shared (one per architecture)",
+    )
+
+
+def channels_last(model: M) -> M:
+    """Lays a model out in memory the way convolutions are fastest; the numbers stay the same."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def build_model(name: str, classes: int, shape: Shape) -> nn.Module:
+    """A freshly initialised model of the given architecture."""
+    if name not in MODELS:
+        raise ConfigError(unknown("model", name, MODELS))
+    return MODELS[name](classes, shape)

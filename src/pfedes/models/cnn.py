@@ -1,0 +1,38 @@
+"""The five convolutional networks of the paper (table 1)."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfedes.errors import ModelError
+
+REPRESENTATION = 500
+
+
+class CNN(nn.Module):
+    """Two convolutions and three linear layers; CNN-1..5 differ in `conv2` and `fc1` only.
+
+    Any image of 16x16 or more will do: the first linear layer follows the input.
+    """
+
+    def __init__(self, classes: int, shape: tuple[int, int, int], *, conv2: int, fc1: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+        if rows < 1 or columns < 1:
+            raise ModelError(f"images of {height}x{width} are too small for a CNN: 16x16 at least")
+        self.conv1 = nn.Conv2d(channels, 16, 5)
+        self.conv2 = nn.Conv2d(16, conv2, 5)
+        self.fc1 = nn.Linear(conv2 * rows * columns, fc1)
+        self.fc2 = nn.Linear(fc1, REPRESENTATION)
+        self.fc3 = nn.Linear(REPRESENTATION, classes)
+
+    def represent(self, x: Tensor) -> Tensor:
+        """The 500 numbers that the last layer classifies."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.relu(self.fc1(x.flatten(1)))
+        return F.relu(self.fc2(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.fc3(self.represent(x))
+        return logits

@@ -1,0 +1,181 @@
+"""What travels: named tensors and a little metadata, counted, and checked against an allow-list.
+
+The same bytes (safetensors, with the metadata and a SHA-256 in its header) serve as message and
+as state file. Nothing here unpickles.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from pfedes.errors import WireError
+
+Value = str | int | float | bool | list[int] | list[str] | list[float]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Tensors, counted as floats and bytes; and metadata, counted apart."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    meta: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def floats(self) -> int:
+        return sum(tensor.numel() for tensor in self.tensors.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
+
+    @property
+    def metadata(self) -> int:
+        """The number of metadata values; a list counts its entries."""
+        return sum(len(v) if isinstance(v, list) else 1 for v in self.meta.values())
+
+    def digest(self) -> str:
+        """SHA-256 over names, types, shapes, contents and metadata."""
+        sha = hashlib.sha256()
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name]
+            sha.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+            raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            sha.update(raw.numpy().data)
+        sha.update(json.dumps(self.meta, sort_keys=True).encode())
+        return sha.hexdigest()
+
+
+State = Payload  # what the server holds between rounds has the same form
+
+
+def encode(payload: Payload) -> bytes:
+    """Self-checking bytes of a payload."""
+    # Stored contiguous and untied: safetensors refuses shared memory, rightly.
+    tensors = {k: v.detach().cpu().contiguous().clone() for k, v in payload.tensors.items()}
+    header = {"meta": json.dumps(payload.meta), "sha256": payload.digest()}
+    return safetensors.torch.save(tensors, metadata=header)
+
+
+def decode(data: bytes) -> Payload:
+    """The payload, whole and as it was encoded, or a WireError."""
+    try:
+        tensors = safetensors.torch.load(data)
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])["__metadata__"]
+        payload = Payload(tensors, json.loads(header["meta"]))
+        expected = header["sha256"]
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise WireError(f"not a pfedes payload: {error}") from None
+    if payload.digest() != expected:
+        raise WireError("contents do not match their checksum")
+    return payload
+
+
+@dataclass(frozen=True)
+class Max:
+    """A dimension that may be anything from 0 to `limit`."""
+
+    limit: int
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The shape and type that a tensor must have."""
+
+    shape: tuple[int | Max, ...]
+    dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "TensorSpec":
+        return cls(tuple(tensor.shape), tensor.dtype)
+
+    def admits(self, tensor: Tensor) -> bool:
+        return (
+            tensor.dtype == self.dtype
+            and tensor.dim() == len(self.shape)
+            and all(
+                size <= want.limit if isinstance(want, Max) else size == want
+                for size, want in zip(tensor.shape, self.shape, strict=True)
+            )
+        )
+
+    def __str__(self) -> str:
+        dims = ", ".join(f"<={d.limit}" if isinstance(d, Max) else str(d) for d in self.shape)
+        return f"[{dims}] {str(self.dtype).removeprefix('torch.')}"
+
+
+Option = Mapping[str, TensorSpec]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors that travel together, in exactly one of several forms."""
+
+    options: tuple[Option, ...]
+
+    def names(self) -> set[str]:
+        return {name for option in self.options for name in option}
+
+
+def required(tensors: Option) -> Group:
+    return Group((tensors,))
+
+
+def optional(tensors: Option) -> Group:
+    return Group((tensors, {}))
+
+
+def one_of(*options: Option) -> Group:
+    return Group(options)
+
+
+@dataclass(frozen=True)
+class WireSpec:
+    """The allow-list of one direction. What is not listed does not travel."""
+
+    groups: tuple[Group, ...] = ()
+    meta: Mapping[str, type] = field(default_factory=dict)
+
+    def check(self, payload: Payload) -> None:
+        """Raises a WireError that names the first thing that does not belong."""
+        listed: set[str] = set().union(*(group.names() for group in self.groups))
+        for name in payload.tensors:
+            if name not in listed:
+                raise WireError(f"tensor {name!r} is not on the allow-list")
+        for group in self.groups:
+            _check_group(group, payload.tensors)
+        _check_meta(self.meta, payload.meta)
+
+
+def _check_group(group: Group, tensors: Mapping[str, Tensor]) -> None:
+    present = group.names() & tensors.keys()
+    option = next((o for o in group.options if o.keys() == present), None)
+    if option is None:
+        missing = sorted(group.options[0].keys() - present)
+        raise WireError(f"tensor {(missing or sorted(present))[0]!r} is missing or out of place")
+    for name, spec in option.items():
+        if not spec.admits(tensors[name]):
+            raise WireError(f"tensor {name!r} is {TensorSpec.of(tensors[name])}, expected {spec}")
+        if tensors[name].is_floating_point() and not bool(torch.isfinite(tensors[name]).all()):
+            raise WireError(f"tensor {name!r} holds NaN or infinity")
+
+
+def _check_meta(expected: Mapping[str, type], meta: Mapping[str, Value]) -> None:
+    for name in meta.keys() - expected.keys():
+        raise WireError(f"metadata {name!r} is not on the allow-list")
+    for name, kind in expected.items():
+        if name not in meta:
+            raise WireError(f"metadata {name!r} is missing")
+        value = meta[name]
+        if type(value) is not kind:
+            found = f"{value!r:.40} ({type(value).__name__})"
+            raise WireError(f"metadata {name!r} is {found}, expected {kind.__name__}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise WireError(f"metadata {name!r} is {value}")

@@ -1,0 +1,103 @@
+"""The clients of a simulation: who holds which data and which model."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import nn
+
+from pfedes.client import Card, Client, Parameters, parameters_of
+from pfedes.data.dataset import Dataset
+from pfedes.data.partition import PartitionConfig, Rows, Share, partition
+from pfedes.data.samples import Normaliser, Samples
+from pfedes.data.sources import DataConfig, stratified
+from pfedes.errors import ConfigError
+from pfedes.models import ModelsConfig, build_model, channels_last
+from pfedes.seeding import Streams
+
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Population:
+    """Builds clients on demand: memory does not grow with their number."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        data: DataConfig,
+        partition_config: PartitionConfig,
+        models: ModelsConfig,
+        streams: Streams,
+    ) -> None:
+        self.dataset = dataset
+        self.models = models
+        self.streams = streams
+        self._known_parameters: dict[str, Parameters] = {}
+        self.normaliser = _normaliser(dataset, data)
+        rows = stratified(dataset.labels, data.limit, streams.numpy("limit"))
+        shares = partition(dataset.labels[rows], partition_config, streams.numpy("partition"))
+        self.names = [f"client-{number:04d}" for number in range(len(shares))]
+        self.shares = dict(zip(self.names, [_mapped(rows, s) for s in shares], strict=True))
+        self.architectures = dict(
+            zip(self.names, _assign(models, len(shares), streams), strict=True)
+        )
+
+    def client(self, name: str) -> Client:
+        """A client as it is before its first round."""
+        share = self.shares[name]
+        return Client(
+            name=name,
+            architecture=self.architectures[name],
+            model=self._model(name),
+            train=self._samples(share.train),
+            val=self._samples(share.val),
+            test=self._samples(share.test),
+        )
+
+    def card(self, name: str, needs: Collection[str]) -> Card:
+        """The client's card, with no more on it than is needed."""
+        samples = len(self.shares[name].train)
+        parameters = self._parameters(name) if "parameters" in needs else None
+        return Card(name, samples, self.dataset.shape, parameters=parameters)
+
+    def cards(self, needs: Collection[str]) -> list[Card]:
+        return [self.card(name, needs) for name in self.names]
+
+    def _model(self, name: str) -> nn.Module:
+        architecture = self.architectures[name]
+        whose = name if self.models.init == "independent" else architecture
+        with self.streams.ambient("init.model", client=whose):
+            model = build_model(architecture, len(self.dataset.class_names), self.dataset.shape)
+        return channels_last(model)
+
+    def _parameters(self, name: str) -> Parameters:
+        architecture = self.architectures[name]
+        if architecture not in self._known_parameters:
+            self._known_parameters[architecture] = parameters_of(self._model(name))
+        return self._known_parameters[architecture]
+
+    def _samples(self, rows: Rows) -> Samples:
+        pixels = torch.from_numpy(self.dataset.images[rows])
+        return Samples(pixels, torch.from_numpy(self.dataset.labels[rows]), self.normaliser)
+
+
+def _assign(models: ModelsConfig, clients: int, streams: Streams) -> Sequence[str]:
+    pool = models.pool
+    if models.assign == "round_robin":
+        return [pool[number % len(pool)] for number in range(clients)]
+    choice = streams.numpy("models").integers(len(pool), size=clients)
+    return [pool[number] for number in choice]
+
+
+def _normaliser(dataset: Dataset, data: DataConfig) -> Normaliser:
+    channels = dataset.shape[0]
+    if data.normalise == "none":
+        return Normaliser.of([0.0] * channels, [1.0] * channels)
+    if data.normalise == "dataset":
+        return Normaliser.of(dataset.mean, dataset.std)
+    if channels != len(IMAGENET[0]):
+        raise ConfigError(f"data.normalise = 'imagenet' is for 3 channels, the data has {channels}")
+    return Normaliser.of(*IMAGENET)
+
+
+def _mapped(rows: Rows, share: Share) -> Share:
+    return Share(rows[share.train], rows[share.val], rows[share.test])

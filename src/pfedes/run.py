@@ -1,0 +1,86 @@
+"""A run on disk, finished or not: its metrics and its clients' models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pfedes.config import Config, configure
+from pfedes.errors import StoreError, unknown
+from pfedes.files import write_atomically
+from pfedes.fleet.base import Task
+from pfedes.recorder import Row, summarise
+from pfedes.simulation import Simulation
+from pfedes.store import Manifest, RunStore
+
+
+def open_run(directory: Path | str) -> "Run":
+    """Opens a run directory for reading, also while the run goes on."""
+    return Run(RunStore.open(Path(directory)))
+
+
+class Run:
+    """What was committed until the moment it was opened."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self.directory = store.directory
+        self.config: Config = configure(store.directory / "config.toml")
+        self.manifest: Manifest = store.manifest()
+        self.rounds: list[Row] = store.rows(
+            "rounds.jsonl", self.manifest.metrics.get("rounds.jsonl", 0)
+        )
+        """A row per round."""
+        self.clients: list[Row] = store.rows(
+            "clients.jsonl", self.manifest.metrics.get("clients.jsonl", 0)
+        )
+        """A row per asked client per round."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done, or patience has run out."""
+        return self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.directory / "environment.json").read_text())
+        return found
+
+    @property
+    def summary(self) -> Row:
+        """The result in one object, as in `summary.json`."""
+        return summarise(
+            method=self.config.method.name,
+            dataset=self.config.data.source,
+            seed=self.config.seed,
+            targets=self.config.evaluate.targets,
+            manifest=self.manifest,
+            rounds=self.rounds,
+            clients=self.clients,
+        )
+
+    def model(self, client: str, *, best: bool = False) -> nn.Module:
+        """A client's personal model after the last round, or after the best by validation."""
+        manifest = self.manifest
+        if best and manifest.best_round is not None:
+            manifest = self.store.manifest(manifest.best_round)
+        if client not in manifest.clients:
+            raise StoreError(unknown("client", client, manifest.clients))
+        simulation = Simulation(self.config)
+        method = simulation.method
+        card = simulation.population.card(client, method.needs)
+        ctx = simulation.context(manifest.round)
+        download = method.download(self.store.server_state(manifest), card, ctx)
+        base = manifest.clients[client].version
+        task = Task(manifest.run, client, manifest.round, base, download)
+        return method.personal(simulation.host(self.store.clients).restore(task), download)
+
+    def write_results(self) -> None:
+        """Writes `summary.json` and `report.html`."""
+        # Imported where used: figures take a second to load.
+        from pfedes.report import write_report
+
+        text = json.dumps(self.summary, indent=2)
+        write_atomically(self.directory / "summary.json", text.encode())
+        write_report(self)

@@ -1,0 +1,41 @@
+"""`run.log`: what happened in a run, with times."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging.handlers import MemoryHandler
+from pathlib import Path
+
+FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+@contextmanager
+def run_log() -> Iterator[Callable[[Path], None]]:
+    """Collects what is logged, and writes it once the run has a directory.
+
+    Yields the function to call then. A run that fails before leaves no file.
+    """
+    logger = logging.getLogger("pfedes")
+    level = logger.level
+    memory = MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1)
+    files: list[logging.FileHandler] = []
+
+    def log_into(directory: Path) -> None:
+        file = logging.FileHandler(directory / "run.log", encoding="utf-8")
+        file.setFormatter(logging.Formatter(FORMAT))
+        files.append(file)
+        logger.addHandler(file)
+        memory.setTarget(file)
+        memory.flush()
+        logger.removeHandler(memory)
+
+    logger.addHandler(memory)
+    logger.setLevel(logging.INFO)
+    try:
+        yield log_into
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(memory)
+        for file in files:
+            logger.removeHandler(file)
+            file.close()

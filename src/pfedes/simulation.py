@@ -1,0 +1,43 @@
+"""What a configuration stands for: its data, its clients, its method."""
+
+from pfedes.config import Config
+from pfedes.data import sources
+from pfedes.data.dataset import Progress, silent
+from pfedes.fleet.base import Fleet
+from pfedes.fleet.host import ClientHost
+from pfedes.fleet.serial import SerialFleet
+from pfedes.methods import method_class
+from pfedes.methods.base import Context
+from pfedes.population import Population
+from pfedes.seeding import Streams
+from pfedes.store import ClientStore
+
+
+class Simulation:
+    """The same from the same configuration, in every process that builds it."""
+
+    def __init__(self, config: Config, progress: Progress = silent) -> None:
+        self.config = config
+        self.method = method_class(config.method.name)(config.method)
+        self.streams = Streams(config.seed)
+        self.dataset = sources.load(config.data, progress)
+        self.population = Population(
+            self.dataset, config.data, config.partition, config.models, self.streams
+        )
+
+    def context(self, round: int) -> Context:
+        return Context(
+            round=round,
+            rounds=self.config.train.rounds,
+            streams=self.streams,
+            train=self.config.train,
+            classes=len(self.dataset.class_names),
+            channels=self.dataset.shape[0],
+            pool=self.config.models.pool,
+        )
+
+    def host(self, store: ClientStore) -> ClientHost:
+        return ClientHost(self.population, self.method, self.context, store)
+
+    def fleet(self, store: ClientStore) -> Fleet:
+        return SerialFleet(self.host(store), self.config.runtime.threads)
