@@ -1,6 +1,7 @@
 """What learning costs: floating-point operations, and all costs until a target is reached."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from torch.utils.flop_counter import FlopCounterMode
@@ -9,24 +10,29 @@ T = TypeVar("T")
 
 
 class FlopMeter:
-    """Counts each kind of step once with torch's own counter; after that it only adds.
+    """Counts one step of each kind with torch's own counter; after that it only multiplies.
 
-    `known` is shared among the meters of one process: equal keys must mean equal work.
+    `known` holds what a sample costs in each kind of step. It is shared among the meters of one
+    process: equal kinds must mean equal work.
     """
 
-    def __init__(self, known: dict[Hashable, int] | None = None) -> None:
+    def __init__(self, known: dict[Hashable, Fraction] | None = None) -> None:
         self.known = {} if known is None else known
-        self.total = 0
+        self._total = Fraction(0)
 
-    def count(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Does the work and adds its cost to the total."""
-        if key in self.known:
+    @property
+    def total(self) -> int:
+        return round(self._total)
+
+    def count(self, kind: Hashable, samples: int, work: Callable[[], T]) -> T:
+        """Does the work on so many samples and adds its cost to the total."""
+        if kind in self.known:
             result = work()
         else:
             with FlopCounterMode(display=False) as counter:
                 result = work()
-            self.known[key] = counter.get_total_flops()
-        self.total += self.known[key]
+            self.known[kind] = Fraction(counter.get_total_flops(), samples)
+        self._total += samples * self.known[kind]
         return result
 
 

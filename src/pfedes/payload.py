@@ -59,7 +59,8 @@ def encode(payload: Payload) -> bytes:
     """Self-checking bytes of a payload."""
     # Stored contiguous and untied: safetensors refuses shared memory, rightly.
     tensors = {k: v.detach().cpu().contiguous().clone() for k, v in payload.tensors.items()}
-    header = {"meta": json.dumps(payload.meta), "sha256": payload.digest()}
+    # One entry only: safetensors does not keep the order of several.
+    header = {"pfedes": json.dumps({"meta": payload.meta, "sha256": payload.digest()})}
     return safetensors.torch.save(tensors, metadata=header)
 
 
@@ -68,8 +69,8 @@ def decode(data: bytes) -> Payload:
     try:
         tensors = safetensors.torch.load(data)
         length = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8 : 8 + length])["__metadata__"]
-        payload = Payload(tensors, json.loads(header["meta"]))
+        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["pfedes"])
+        payload = Payload(tensors, header["meta"])
         expected = header["sha256"]
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise WireError(f"not a pfedes payload: {error}") from None

@@ -1,6 +1,7 @@
 """A run on disk, finished or not: its metrics and its clients' models."""
 
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ class Run:
             clients=self.clients,
         )
 
+    @cached_property
+    def _simulation(self) -> Simulation:
+        return Simulation(self.config)
+
     def model(self, client: str, *, best: bool = False) -> nn.Module:
         """A client's personal model after the last round, or after the best by validation."""
         manifest = self.manifest
@@ -67,7 +72,7 @@ class Run:
             manifest = self.store.manifest(manifest.best_round)
         if client not in manifest.clients:
             raise StoreError(unknown("client", client, manifest.clients))
-        simulation = Simulation(self.config)
+        simulation = self._simulation
         method = simulation.method
         card = simulation.population.card(client, method.needs)
         ctx = simulation.context(manifest.round)

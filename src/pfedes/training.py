@@ -81,8 +81,8 @@ def fit(
     for _ in range(epochs):
         total = 0.0
         for batch in client.train.shuffled(train.batch_size, order):
-            kind = (client.architecture, phase, tuple(batch.x.shape))
-            total += client.meter.count(kind, partial(step, batch))
+            kind = (client.architecture, phase, batch.x.shape[1:])
+            total += client.meter.count(kind, len(batch), partial(step, batch))
     if train.optimiser == "kept":
         _keep_momentum(optimiser, trained, client.kept, phase)
     return total / len(client.train)

@@ -92,7 +92,8 @@ def open_cached(recipe: Recipe) -> Dataset:
         about: dict[str, Any] = json.loads((home / "about.json").read_text())
         images = np.load(home / "images.npy", mmap_mode="r")
         labels = np.load(home / "labels.npy")
-    except (OSError, ValueError) as error:
+        mean, std, digest = (about[key] for key in ("mean", "std", "digest"))
+    except (OSError, EOFError, KeyError, ValueError) as error:
         raise DataError(
             f"the cached copy of {recipe.name} in {home} is damaged ({error}); "
             "remove that directory and it is made again"
@@ -103,9 +104,9 @@ def open_cached(recipe: Recipe) -> Dataset:
         labels=labels,
         class_names=recipe.class_names,
         official_train=recipe.official_train,
-        mean=tuple(about["mean"]),
-        std=tuple(about["std"]),
-        digest=about["digest"],
+        mean=tuple(mean),
+        std=tuple(std),
+        digest=digest,
     )
 
 

@@ -66,7 +66,7 @@ def apportion(total: int, weights: Sequence[float] | NDArray[np.generic]) -> Row
     """Whole numbers in proportion to weights that add up to `total` (largest remainder)."""
     exact = np.asarray(weights, np.float64)
     exact = exact / exact.sum() * total
-    counts = np.floor(exact + 1e-9).astype(np.int64)
+    counts: Rows = np.floor(exact + 1e-9).astype(np.int64)
     order = np.argsort(counts - exact, kind="stable")
     counts[order[: total - counts.sum()]] += 1
     return counts

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any
 
 from pfedes.client import Card, Client
@@ -44,7 +45,7 @@ class ClientHost:
         self.method = method
         self.context = context
         self.store = store
-        self._known_flops: dict[Hashable, int] = {}
+        self._known_flops: dict[Hashable, Fraction] = {}
 
     def cards(self) -> list[Card]:
         """The cards of all clients, with no more on them than the method needs."""

@@ -1,0 +1,41 @@
+"""Fixtures: a small configuration, and a data cache that outlives a test run."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL: Mapping[str, Any] = {
+    "data.limit": 200,
+    "partition.clients": 4,
+    "partition.classes_per_client": 3,
+    "models.pool": ["cnn5", "cnn4"],
+    "train.rounds": 2,
+    "train.epochs": 1,
+    "train.batch_size": 16,
+    "method.extractor_epochs": 1,
+}
+"""Four clients with two architectures and 200 digits: a round in about half a second."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Decoded data goes beside pytest's own cache: never into the user's, and only decoded once.
+    assert config.cache is not None
+    os.environ["PFEDES_CACHE"] = str(config.cache.mkdir("pfedes-data"))
+    os.environ.setdefault("COLUMNS", "80")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def cifar() -> Path:
+    """The directory of the real CIFAR-10 and CIFAR-100."""
+    path = Path(os.environ.get("PFEDES_DATA", "missing"))
+    if not (path / "cifar10").is_dir():
+        pytest.skip("needs the real CIFAR-10: set PFEDES_DATA to the directory that holds cifar10/")
+    return path.resolve()

@@ -1,0 +1,63 @@
+"""The models have exactly the sizes of the paper."""
+
+import pytest
+import torch
+
+from pfedes import Extractor, ModelError
+from pfedes.errors import ConfigError
+from pfedes.models import MODELS, build_model
+
+PARAMETERS = {
+    ("cnn1", 10): 2_621_558,
+    ("cnn2", 10): 1_815_142,
+    ("cnn3", 10): 1_320_558,
+    ("cnn4", 10): 1_060_358,
+    ("cnn5", 10): 670_058,
+    ("cnn1", 100): 2_666_648,
+    ("cnn2", 100): 1_860_232,
+    ("cnn3", 100): 1_365_648,
+    ("cnn4", 100): 1_105_448,
+    ("cnn5", 100): 715_148,
+}
+
+
+def _size(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(("name", "classes"), PARAMETERS)
+def test_parameter_counts(name: str, classes: int) -> None:
+    assert _size(build_model(name, classes, (3, 32, 32))) == PARAMETERS[name, classes]
+
+
+def test_the_extractor_has_443_parameters_and_keeps_the_shape() -> None:
+    extractor = Extractor()
+    assert _size(extractor) == 443
+    assert extractor(torch.zeros(2, 3, 32, 32)).shape == (2, 3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("activation", "low", "high"), [("relu", 0.0, None), ("none", None, None), ("tanh", -1.0, 1.0)]
+)
+def test_final_activations(activation: str, low: float | None, high: float | None) -> None:
+    torch.manual_seed(0)
+    out = Extractor(final_activation=activation)(50 * torch.randn(4, 3, 8, 8))  # type: ignore[arg-type]
+    assert low is None or out.min() >= low
+    assert high is None or out.max() <= high
+    assert activation == "relu" or out.min() < 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 64, 48), (4, 16, 16)])
+def test_the_first_linear_layer_follows_the_input(name: str, shape: tuple[int, int, int]) -> None:
+    assert build_model(name, 7, shape)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+def test_images_that_are_too_small_are_refused() -> None:
+    with pytest.raises(ModelError, match="15x32 are too small"):
+        build_model("cnn1", 10, (3, 15, 32))
+
+
+def test_an_unknown_model_gets_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'cnn1'"):
+        build_model("cnn11", 10, (3, 32, 32))
