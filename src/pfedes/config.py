@@ -3,6 +3,7 @@
 A setting is named `section.key` everywhere: in files, in `--set`, in error messages.
 """
 
+import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ from pfedes.models import ModelsConfig
 from pfedes.recorder import EvaluateConfig
 from pfedes.section import Section
 from pfedes.training import TrainConfig
+
+log = logging.getLogger(__name__)
 
 
 class Config(Section):
@@ -131,9 +134,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _choose_method(tree: dict[str, Any], name: str) -> None:
     """Keys of `[method]` belong to the method it names: with another one they are set aside."""
-    section = tree.get("method")
-    same = isinstance(section, dict) and section.get("name", "pfedes") == name
-    tree["method"] = {**section, "name": name} if same and section else {"name": name}
+    section = tree.get("method", {})
+    if isinstance(section, dict) and section.get("name", "pfedes") == name:
+        tree["method"] = {**section, "name": name}
+        return
+    if aside := [key for key in section if key != "name"]:
+        log.warning("the method is %s: keys set aside: [method] %s", name, ", ".join(aside))
+    tree["method"] = {"name": name}
 
 
 def _put(tree: dict[str, Any], key: str, value: Any) -> None:

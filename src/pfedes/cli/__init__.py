@@ -3,6 +3,7 @@
 Only light modules are imported here, so that `pfedes --help` answers at once.
 """
 
+import logging
 import sys
 
 import typer
@@ -48,6 +49,7 @@ def main() -> None:
 
 def execute(arguments: list[str]) -> int:
     """Runs a command line. A user's mistake is one line on standard error, never a traceback."""
+    _show_warnings()
     try:
         outcome = get_command(app).main(arguments, prog_name="pfedes", standalone_mode=False)
     except PfedesError as error:
@@ -58,6 +60,16 @@ def execute(arguments: list[str]) -> int:
             return _complain(error.format_message() or "see 'pfedes --help'")
         raise
     return outcome if isinstance(outcome, int) else 0
+
+
+def _show_warnings() -> None:
+    """What the library warns of reaches the user as one line each."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("pfedes: warning: %(message)s"))
+    # A failed client is reported by the display; its traceback belongs into run.log.
+    handler.addFilter(lambda record: record.exc_info is None)
+    logging.getLogger("pfedes").handlers = [handler]
 
 
 def _complain(message: str) -> int:

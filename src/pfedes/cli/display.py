@@ -1,7 +1,7 @@
 """What people see: progress on standard error, results on standard output."""
 
 import json as json_module
-import logging
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,16 +41,16 @@ def output() -> Console:
 def watch(begin: Callable[[Listener], Federation], *, quiet: bool, json: bool) -> None:
     """Runs a federation in sight of the user and prints its result."""
     listener = Listener() if quiet or json else Spectator()
-    with _warnings_shown():
-        federation = begin(listener)
-        try:
-            run = federation.run()
-        except KeyboardInterrupt:
-            _say_how_to_resume(federation.directory)
-            raise typer.Exit(130) from None
-        finally:
-            if isinstance(listener, Spectator):
-                listener.stop()
+    federation = begin(listener)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
+    try:
+        run = federation.run()
+    except KeyboardInterrupt:
+        _say_how_to_resume(federation.directory)
+        raise typer.Exit(130) from None
+    finally:
+        if isinstance(listener, Spectator):
+            listener.stop()
     if json:
         print(json_module.dumps({**run.summary, "directory": str(run.directory)}, indent=2))
     elif quiet:
@@ -134,7 +134,8 @@ class Spectator(Listener):
         self._first = 0
 
     def stop(self) -> None:
-        self.bars.stop()
+        if self.bars.live.is_started:
+            self.bars.stop()
 
     def working(self, label: str, done: int, total: int) -> None:
         self._show(label, done, total)
@@ -186,22 +187,6 @@ class Spectator(Listener):
     def _hide(self, label: str) -> None:
         if (bar := self._tasks.pop(label, None)) is not None:
             self.bars.remove_task(bar)
-
-
-@contextmanager
-def _warnings_shown() -> Iterator[None]:
-    """What the library warns of reaches the user as one line each."""
-    handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    # Failures of clients are shown by the spectator, their tracebacks are in run.log.
-    handler.addFilter(lambda record: record.exc_info is None)
-    handler.setFormatter(logging.Formatter("pfedes: warning: %(message)s"))
-    logger = logging.getLogger("pfedes")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 def _say_how_to_resume(directory: Path) -> None:

@@ -97,8 +97,9 @@ class PFedES(Method[PFedESConfig]):
         return State(mean([upload.payload.tensors for upload in uploads], weights))  # eq. 10
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        names = self._extractor(ctx).state_dict() if self.config.sharing == "global" else {}
-        theta = required({name: TensorSpec.of(tensor) for name, tensor in names.items()})
+        with torch.device("meta"):  # shapes only: nothing is allocated, nothing drawn
+            shapes = self._extractor(ctx).state_dict() if self.config.sharing == "global" else {}
+        theta = required({name: TensorSpec.of(tensor) for name, tensor in shapes.items()})
         return Wire(down=WireSpec((theta,)), up=WireSpec((theta,), {"zeros": float}))
 
     def _extractor(self, ctx: Context) -> Extractor:

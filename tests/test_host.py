@@ -1,0 +1,141 @@
+"""The client's side of the protocol."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from running import small
+
+from pfedes import Payload
+from pfedes.errors import StoreError
+from pfedes.fleet.base import Failure, Reply, Task
+from pfedes.fleet.host import ClientHost
+from pfedes.simulation import Simulation
+from pfedes.store import ClientStore
+
+CLIENT = "client-0002"
+
+
+@pytest.fixture
+def simulation() -> Simulation:
+    return Simulation(small())
+
+
+@pytest.fixture
+def host(simulation: Simulation, tmp_path: Path) -> ClientHost:
+    return simulation.host(ClientStore(tmp_path / "clients"))
+
+
+def task(simulation: Simulation, round: int = 1, base: int = 0, scale: float = 1.0) -> Task:
+    ctx = simulation.context(round)
+    theta = simulation.method.start([], ctx).tensors
+    return Task("r", CLIENT, round, base, Payload({k: scale * v for k, v in theta.items()}))
+
+
+def replied(answer: Reply | Failure) -> Reply:
+    assert isinstance(answer, Reply), answer
+    return answer
+
+
+def test_a_repeated_task_is_answered_from_the_store(
+    host: ClientHost, simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = replied(host.answer(task(simulation)))
+    monkeypatch.setattr(
+        type(simulation.method), "client_round", lambda *_: pytest.fail("trained twice")
+    )
+    again = replied(host.answer(task(simulation)))
+    assert again.payload.digest() == first.payload.digest()
+
+
+def test_another_download_is_another_task(host: ClientHost, simulation: Simulation) -> None:
+    first = replied(host.answer(task(simulation)))
+    other = replied(host.answer(task(simulation, scale=0.5)))
+    assert other.payload.meta["state"] != first.payload.meta["state"]
+
+
+def test_newer_versions_are_discarded(host: ClientHost, simulation: Simulation) -> None:
+    straight = replied(host.answer(task(simulation, round=1)))
+    host.answer(task(simulation, round=2, base=1))
+    host.answer(task(simulation, round=3, base=2))
+    assert host.store.versions("r", CLIENT) == [1, 2, 3]
+    host.answer(task(simulation, round=4, base=1))
+    assert host.store.versions("r", CLIENT) == [1, 4]
+    assert replied(host.answer(task(simulation, round=1))).payload.digest() == (
+        straight.payload.digest()
+    )
+
+
+def test_a_missing_base_is_said(host: ClientHost, simulation: Simulation) -> None:
+    host.answer(task(simulation, round=2))
+    answer = host.answer(task(simulation, round=9, base=5))
+    assert answer == Failure(CLIENT, "missing base", (2,))
+    assert host.store.versions("r", CLIENT) == [2]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"conv1.bias": torch.full((8,), torch.nan)}, "holds NaN"),
+        ({"conv1.bias": torch.zeros(9)}, r"is [9] float32"),
+        ({"secret": torch.zeros(1)}, "not on the allow-list"),
+    ],
+)
+def test_a_bad_download_is_refused_before_anything_is_touched(
+    host: ClientHost, simulation: Simulation, change: dict[str, torch.Tensor], reason: str
+) -> None:
+    host.answer(task(simulation, round=1))
+    good = task(simulation, round=2, base=1)
+    bad = Task("r", CLIENT, 2, 0, Payload({**good.download.tensors, **change}))
+    answer = host.answer(bad)
+    assert isinstance(answer, Failure)
+    assert "download refused" in answer.reason
+    assert reason in answer.reason
+    assert host.store.versions("r", CLIENT) == [1]
+
+
+def test_an_error_in_training_is_that_clients_failure(
+    host: ClientHost, simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(type(simulation.method), "client_round", explode)
+    assert host.answer(task(simulation)) == Failure(CLIENT, "RuntimeError: boom")
+    assert host.store.versions("r", CLIENT) == []
+
+
+def test_a_client_does_not_send_what_is_not_listed(
+    host: ClientHost, simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = type(simulation.method).client_round
+
+    def leaky(self: object, client: object, *rest: object) -> object:
+        upload = honest(self, client, *rest)  # type: ignore[arg-type]
+        upload.tensors["image"] = client.train.batch(slice(0, 1)).x  # type: ignore[attr-defined]
+        return upload
+
+    monkeypatch.setattr(type(simulation.method), "client_round", leaky)
+    answer = host.answer(task(simulation))
+    assert isinstance(answer, Failure)
+    assert "'image' is not on the allow-list" in answer.reason
+    assert host.store.versions("r", CLIENT) == []
+
+
+def test_scoring_changes_nothing(host: ClientHost, simulation: Simulation) -> None:
+    from pfedes.fleet.base import Scored
+
+    first, again = (host.score(task(simulation)) for _ in range(2))
+    assert isinstance(first, Scored)
+    assert first == again
+    assert host.store.versions("r", CLIENT) == []
+
+
+def test_a_damaged_base_is_not_loaded(host: ClientHost, simulation: Simulation) -> None:
+    host.answer(task(simulation))
+    (path,) = host.store.root.rglob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    answer = host.answer(task(simulation, round=2, base=1))
+    assert isinstance(answer, Failure)
+    assert StoreError.__name__ in answer.reason
+    assert path.name in answer.reason

@@ -1,0 +1,210 @@
+"""What is on disk is whole, checked, and no more than is needed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfedes import Card, Payload, Scores, StoreError
+from pfedes.files import append, write_atomically
+from pfedes.store import (
+    ClientStore,
+    Manifest,
+    RunStore,
+    Standing,
+    Version,
+    roster_bytes,
+    roster_name,
+    server_name,
+)
+
+SCORES = Scores(1, 2, 3, 4)
+CARDS = [Card("a", 8, (3, 32, 32)), Card("b", 9, (3, 32, 32), parameters={"w": ("float32", (2,))})]
+
+
+def manifest(round: int, versions: dict[str, int], best: int | None = None) -> Manifest:
+    return Manifest(
+        run="r",
+        round=round,
+        status="ok",
+        initial_accuracy=0.1,
+        best_round=best,
+        best_validation=None if best is None else 0.5,
+        roster=roster_name(roster_bytes(CARDS)),
+        server=server_name(round),
+        metrics={},
+        clients={n: Standing(version=v, scores=SCORES, local=SCORES) for n, v in versions.items()},
+    )
+
+
+def version(number: float) -> Version:
+    reply = Payload({"u": torch.tensor([number])}, {"loss": number})
+    return Version({"w": torch.full((3,), number)}, {"round": 1, "base": 0}, reply)
+
+
+def create(path: Path) -> RunStore:
+    first = manifest(0, {"a": 0, "b": 0})
+    return RunStore.create(path, {"config.toml": "seed = 1"}, CARDS, Payload(), first)
+
+
+def commit(store: RunStore, round: int, versions: dict[str, int], best: int | None = None) -> None:
+    for name, number in versions.items():
+        if number == round:
+            store.clients.commit("r", name, round, version(round))
+    store.write_server(server_name(round), Payload({"theta": torch.tensor([float(round)])}))
+    store.write_manifest(manifest(round, versions, best))
+
+
+def test_a_version_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = ClientStore(tmp_path)
+    assert store.versions("r", "a") == []
+    store.commit("r", "a", 3, version(1.5))
+    store.commit("r", "a", 11, version(2.5))
+    assert store.versions("r", "a") == [3, 11]
+    assert store.versions("other run", "a") == []
+    found = store.load("r", "a", 3)
+    assert found.state["w"].tolist() == [1.5] * 3
+    assert found.task == {"round": 1, "base": 0}
+    assert found.reply.tensors["u"].tolist() == [1.5]
+    assert found.reply.meta == {"loss": 1.5}
+    store.discard("r", "a", [3, 99])
+    assert store.versions("r", "a") == [11]
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    store = ClientStore(tmp_path)
+    store.commit("r", "a", 1, version(1.0))
+    path = tmp_path / "a" / "r" / "00001.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=r"00001.safetensors is damaged: .* checksum"):
+        store.load("r", "a", 1)
+    path.unlink()
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.load("r", "a", 1)
+
+
+def test_a_run_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = create(tmp_path / "deep" / "run")
+    assert store.manifest().round == 0
+    assert store.cards(store.manifest()) == CARDS
+    assert (tmp_path / "deep" / "run" / "config.toml").read_text() == "seed = 1"
+    with pytest.raises(StoreError, match="cannot create"):
+        create(tmp_path / "deep" / "run")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write to"):
+        create(tmp_path / "file" / "run")
+
+
+def test_only_what_kept_manifests_name_is_kept(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    commit(store, 1, {"a": 1, "b": 0}, best=1)
+    commit(store, 2, {"a": 2, "b": 2}, best=1)
+    commit(store, 3, {"a": 3, "b": 2}, best=1)
+    commit(store, 4, {"a": 4, "b": 4}, best=1)
+    store.tidy(keep_rounds=2)
+    assert store.rounds() == [1, 3, 4]
+    assert store.clients.versions("r", "a") == [1, 3, 4]
+    assert store.clients.versions("r", "b") == [2, 4]
+    assert {path.stem for path in (store.state / "server").iterdir()} == {"00001", "00003", "00004"}
+    commit(store, 5, {"a": 5, "b": 4}, best=5)
+    store.tidy(keep_rounds=2)
+    assert store.rounds() == [4, 5]
+    assert store.clients.versions("r", "a") == [4, 5]
+    assert store.clients.versions("r", "b") == [4]
+
+
+def test_sweeping_removes_leftovers_but_not_unclaimed_answers(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    commit(store, 1, {"a": 1, "b": 0})
+    store.clients.commit("r", "b", 1, version(9.0))  # turned away in round 1
+    store.clients.commit("r", "b", 2, version(9.0))  # answered in round 2, not yet committed
+    store.write_server(server_name(2), Payload())
+    (store.state / "manifests" / ".00002.json-x").write_text("half")
+    RunStore.open(tmp_path / "run").sweep()
+    assert store.clients.versions("r", "b") == [2]
+    assert store.clients.versions("r", "a") == [1]
+    assert not list(store.state.rglob(".*"))
+    assert not (store.state / server_name(2)).exists()
+
+
+def test_going_back(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    commit(store, 1, {"a": 1, "b": 0})
+    commit(store, 2, {"a": 2, "b": 0})
+    (tmp_path / "run" / "summary.json").write_text("{}")
+    with pytest.raises(StoreError, match="round 7 .* is not kept; kept: 0, 1, 2"):
+        store.go_back(7)
+    store.go_back(1)
+    assert RunStore.open(tmp_path / "run").manifest().round == 1
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_manifests_that_cannot_be_trusted(tmp_path: Path) -> None:
+    create(tmp_path / "run")
+    path = tmp_path / "run" / "state" / "manifests" / "00000.json"
+    good = json.loads(path.read_text())
+    for text, message in [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        (json.dumps({**good, "format": 99}), "written by a newer pfedes"),
+        (json.dumps({k: v for k, v in good.items() if k != "server"}), "is damaged"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(StoreError, match=message):
+            RunStore.open(tmp_path / "run").manifest()
+    path.unlink()
+    with pytest.raises(StoreError, match="has no manifest"):
+        RunStore.open(tmp_path / "run").manifest()
+    with pytest.raises(StoreError, match="is not a run directory"):
+        RunStore.open(tmp_path)
+
+
+def test_a_changed_roster_is_noticed(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    path = store.state / store.manifest().roster
+    path.write_text(path.read_text().replace("8", "7"))
+    with pytest.raises(StoreError, match="roster-.* is damaged"):
+        store.cards(store.manifest())
+
+
+def test_two_processes_cannot_work_on_one_run(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    with store.locked():
+        with pytest.raises(StoreError, match="another process is working"):
+            with RunStore.open(tmp_path / "run").locked():
+                pass
+    with RunStore.open(tmp_path / "run").locked():
+        pass
+
+
+def test_rows_end_where_they_were_committed(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    one = store.append("rounds.jsonl", [{"round": 1}], at=0)
+    store.append("rounds.jsonl", [{"round": 2, "lost": True}], at=one)  # never committed
+    two = store.append("rounds.jsonl", [{"round": 2}], at=one)
+    assert store.rows("rounds.jsonl", two) == [{"round": 1}, {"round": 2}]
+    assert store.rows("rounds.jsonl", one) == [{"round": 1}]
+    with pytest.raises(StoreError, match="shorter than"):
+        append(tmp_path / "run" / "rounds.jsonl", b"", at=two + 1)
+    with pytest.raises(StoreError, match="shorter than"):
+        store.rows("rounds.jsonl", two + 1)
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def no_space(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
