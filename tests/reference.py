@@ -60,8 +60,8 @@ class Descent:
         norm = sum(float((g.double() ** 2).sum()) for g in gradients) ** 0.5
         shrink = min(1.0, self.hyper.clip / (norm + 1e-6))
         new: Weights = {}
-        for (name, w), g in zip(weights.items(), gradients, strict=True):
-            g = g * shrink + self.hyper.weight_decay * w
+        for (name, w), gradient in zip(weights.items(), gradients, strict=True):
+            g = gradient * shrink + self.hyper.weight_decay * w
             v = self.velocity[name] * self.hyper.momentum + g if name in self.velocity else g
             self.velocity[name] = v
             new[name] = (w - self.lr * v).detach().requires_grad_()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from conftest import SMALL
-
 from pfedes import Config, Method, Run, configure
 from pfedes.payload import Payload
 

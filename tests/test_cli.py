@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import SMALL
 
 import pfedes
+from conftest import SMALL
 from pfedes import cli
 
 TINY = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
@@ -159,7 +159,17 @@ def test_cifar10_sends_443_floats_and_repeats(cifar: Path) -> None:
     for out in ("one", "two"):
         done = command(
             *("run", "--method", "pfedes", "--data", "cifar10", "--data-dir", str(cifar)),
-            *("--clients", "100", "--participation", "0.1", "--rounds", "2", "--out", out, "--json"),
+            *(
+                "--clients",
+                "100",
+                "--participation",
+                "0.1",
+                "--rounds",
+                "2",
+                "--out",
+                out,
+                "--json",
+            ),
             *("--set", "data.limit=6000", "--set", "train.epochs=1"),
             *("--set", "method.extractor_epochs=1"),
         )

@@ -33,7 +33,9 @@ def test_settings_win_over_options_and_options_over_the_file(tmp_path: Path) -> 
     assert config.partition.clients == 9
 
 
-def test_keys_of_another_method_are_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_of_another_method_are_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "c.toml"
     path.write_text('[method]\nname = "pfedes"\nmu = 0.4\n')
     assert configure(path).method.mu == 0.4  # type: ignore[attr-defined]
@@ -107,7 +109,7 @@ def test_what_is_not_toml(text: str, tmp_path: Path) -> None:
         configure(path)
     with pytest.raises(ConfigError, match="cannot read"):
         configure(tmp_path / "missing.toml")
-    with pytest.raises(ConfigError, match="takes section.key=value"):
+    with pytest.raises(ConfigError, match=r"takes section\.key=value"):
         parse_setting("nothing")
 
 

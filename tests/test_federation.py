@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from running import result, rows, small
 
 from pfedes import Config, Federation, Listener, Payload, PFedES, StoreError, open_run
 from pfedes.costs import until
@@ -16,6 +15,7 @@ from pfedes.federation import uniform
 from pfedes.fleet.base import Failure, Reply, Task
 from pfedes.fleet.serial import SerialFleet
 from pfedes.simulation import Simulation
+from running import result, rows, small
 
 
 def run(config: Config, out: Path, **options: Any) -> Any:
@@ -166,7 +166,7 @@ def test_going_back_and_on_again(tmp_path: Path) -> None:
     before = result(first)
     again = Federation.resume(tmp_path / "run", from_round=2).run()
     assert result(again) == before
-    with pytest.raises(StoreError, match="round 0 of .* is not kept; kept: "):
+    with pytest.raises(StoreError, match=r"round 0 of .* is not kept; kept: "):
         Federation.resume(tmp_path / "run", from_round=0)
 
 

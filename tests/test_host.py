@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from running import small
 
 from pfedes import Payload
 from pfedes.errors import StoreError
@@ -12,6 +11,7 @@ from pfedes.fleet.base import Failure, Reply, Task
 from pfedes.fleet.host import ClientHost
 from pfedes.simulation import Simulation
 from pfedes.store import ClientStore
+from running import small
 
 CLIENT = "client-0002"
 

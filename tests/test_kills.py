@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from running import result, small
 
 from pfedes import Federation, open_run
+from running import result, small
 
 MAIN = [sys.executable, "-c", "from pfedes.cli import main; main()"]
 CONFIG = small(train__rounds=4, models__pool=["cnn5"])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from running import small
 from torch import nn
 
 from pfedes import Client, ConfigError, Federation, MethodError, Payload, PFedES, Standalone
@@ -18,6 +17,7 @@ from pfedes.models import build_model
 from pfedes.models.extractor import Extractor
 from pfedes.simulation import Simulation
 from pfedes.training import fit, frozen, mixes_samples, statistics_resting
+from running import small
 
 
 @pytest.fixture(autouse=True)
@@ -304,8 +304,7 @@ def test_kept_momentum_changes_the_second_round_only(name: str, tmp_path: Path) 
                        runtime__keep_rounds=3)  # fmt: skip
         run = Federation(config, out=tmp_path / optimiser).run()
         states = [
-            run.store.clients.load(run.manifest.run, "client-0000", round).state
-            for round in (1, 2)
+            run.store.clients.load(run.manifest.run, "client-0000", round).state for round in (1, 2)
         ]
         digests.append(
             [Payload({k: v for k, v in s.items() if "momentum" not in k}).digest() for s in states]

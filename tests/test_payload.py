@@ -70,7 +70,9 @@ SPEC = WireSpec(
     (
         required({"w": TensorSpec((2, 3))}),
         optional({"extra": TensorSpec((Max(4),))}),
-        one_of({"dense": TensorSpec((4, 4))}, {"u": TensorSpec((4, Max(2))), "v": TensorSpec((2,))}),
+        one_of(
+            {"dense": TensorSpec((4, 4))}, {"u": TensorSpec((4, Max(2))), "v": TensorSpec((2,))}
+        ),
     ),
     {"n": int, "loss": float},
 )

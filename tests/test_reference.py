@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-import reference
 import torch
-from running import small
 
+import reference
 from pfedes import Federation
 from pfedes.simulation import Simulation
+from running import small
 
 # Sums are taken in another order (one pass over raw and enhanced images, fused SGD, another memory
 # layout), so the last bits differ; a wrong term or a missing step is orders of magnitude larger.

@@ -136,7 +136,7 @@ def test_going_back(tmp_path: Path) -> None:
     commit(store, 1, {"a": 1, "b": 0})
     commit(store, 2, {"a": 2, "b": 0})
     (tmp_path / "run" / "summary.json").write_text("{}")
-    with pytest.raises(StoreError, match="round 7 .* is not kept; kept: 0, 1, 2"):
+    with pytest.raises(StoreError, match=r"round 7 .* is not kept; kept: 0, 1, 2"):
         store.go_back(7)
     store.go_back(1)
     assert RunStore.open(tmp_path / "run").manifest().round == 1
@@ -167,16 +167,16 @@ def test_a_changed_roster_is_noticed(tmp_path: Path) -> None:
     store = create(tmp_path / "run")
     path = store.state / store.manifest().roster
     path.write_text(path.read_text().replace("8", "7"))
-    with pytest.raises(StoreError, match="roster-.* is damaged"):
+    with pytest.raises(StoreError, match=r"roster-.* is damaged"):
         store.cards(store.manifest())
 
 
 def test_two_processes_cannot_work_on_one_run(tmp_path: Path) -> None:
     store = create(tmp_path / "run")
-    with store.locked():
-        with pytest.raises(StoreError, match="another process is working"):
-            with RunStore.open(tmp_path / "run").locked():
-                pass
+    other = RunStore.open(tmp_path / "run")
+    busy = pytest.raises(StoreError, match="another process is working")
+    with store.locked(), busy, other.locked():
+        pass
     with RunStore.open(tmp_path / "run").locked():
         pass
 

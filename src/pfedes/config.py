@@ -41,11 +41,11 @@ class Config(Section):
     runtime: RuntimeConfig = RuntimeConfig()
 
     def to_toml(self) -> str:
-        return tomli_w.dumps(self.model_dump(mode="json"))
+        return "\n".join(_lines(self, comments=False)) + "\n"
 
     def to_commented_toml(self) -> str:
         """All keys with their values and what they mean, ready to be edited."""
-        return "\n".join(_commented(self)) + "\n"
+        return "\n".join(_lines(self, comments=True)) + "\n"
 
 
 def configure(
@@ -175,17 +175,24 @@ def _section_at(model: type[Section], path: list[str]) -> type[Section]:
     return model
 
 
-def _commented(section: Section, name: str = "") -> Iterator[str]:
+def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]:
     dumped = section.model_dump(mode="json")
-    nested = {}
     if name:
         yield f"\n[{name}]"
+    nested = {}
     for key, field in type(section).model_fields.items():
         value = getattr(section, key)
         if isinstance(value, Section):
             nested[key] = value
             continue
-        line = tomli_w.dumps({key: dumped[key]}, multiline_strings=False).strip()
-        yield f"{' '.join(line.split()):<42}  # {field.description}" if field.description else line
+        line = f"{key} = {_toml(dumped[key])}"
+        yield f"{line:<34}  # {field.description}" if comments and field.description else line
     for key, value in nested.items():
-        yield from _commented(value, key)
+        yield from _lines(value, comments=comments, name=key)
+
+
+def _toml(value: Any) -> str:
+    """A value on one line, where the library would spread a list over many."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()

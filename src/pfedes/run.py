@@ -84,7 +84,7 @@ class Run:
     def write_results(self) -> None:
         """Writes `summary.json` and `report.html`."""
         # Imported where used: figures take a second to load.
-        from pfedes.report import write_report
+        from pfedes.report.page import write_report
 
         text = json.dumps(self.summary, indent=2)
         write_atomically(self.directory / "summary.json", text.encode())

@@ -26,7 +26,7 @@ from pfedes.errors import StoreError
 from pfedes.federation import Federation
 from pfedes.listener import Listener
 from pfedes.recorder import Row
-from pfedes.report import count, percent
+from pfedes.report.formats import count, percent
 from pfedes.run import Run
 
 if TYPE_CHECKING:
