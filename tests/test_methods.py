@@ -16,7 +16,7 @@ from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss
 from pfedes.models import build_model
 from pfedes.models.extractor import Extractor
 from pfedes.simulation import Simulation
-from pfedes.training import fit, frozen, mixes_samples, statistics_resting
+from pfedes.training import Learner, fit, frozen, mixes_samples, statistics_resting
 from running import small
 
 
@@ -109,14 +109,13 @@ def test_each_phase_trains_one_and_freezes_the_other() -> None:
     client = simulation.population.client("client-0000")
     extractor = Extractor()
     w, theta = copied(client.model.state_dict()), copied(extractor.state_dict())
-    common = {"epochs": 1, "lr": 0.01, "ctx": ctx}
+    common = {"epochs": 1, "ctx": ctx}
 
     with frozen(extractor):
         fit(
             client,
-            client.model,
+            {"model": Learner(client.model, 0.01)},
             lambda batch: model_loss(client.model, extractor, batch, 0.5),
-            phase="model",
             **common,
         )
     assert same(theta, extractor.state_dict())
@@ -129,9 +128,8 @@ def test_each_phase_trains_one_and_freezes_the_other() -> None:
     with frozen(client.model):
         fit(
             client,
-            extractor,
+            {"extractor": Learner(extractor, 0.01)},
             lambda batch: extractor_loss(client.model, extractor, batch, ShareOfZeros()),
-            phase="extractor",
             **common,
         )
     assert same(w, client.model.state_dict())
@@ -148,11 +146,9 @@ def test_without_weight_on_enhanced_data_it_is_standalone() -> None:
     with frozen(extractor):
         fit(
             client,
-            client.model,
+            {"model": Learner(client.model, 0.01)},
             lambda batch: model_loss(client.model, extractor, batch, 0.0),
-            phase="model",
             epochs=2,
-            lr=0.01,
             ctx=simulation.context(1),
         )
     torch.testing.assert_close(
@@ -180,12 +176,12 @@ def test_the_loss_by_hand() -> None:
 def test_accuracy_does_not_depend_on_the_extractor() -> None:
     simulation = Simulation(small())
     client = simulation.population.client("client-0000")
-    method = simulation.method
+    method, ctx = simulation.method, simulation.context(1)
     theirs = [
-        client.score(method.personal(client, Payload(copied(Extractor().state_dict()))))
+        client.score(method.personal(client, Payload(copied(Extractor().state_dict())), ctx))
         for _ in range(2)
     ]
-    assert theirs[0] == theirs[1] == client.score(method.personal(client, None))
+    assert theirs[0] == theirs[1] == client.score(method.personal(client, None, ctx))
 
 
 class Normalised(nn.Module):

@@ -1,6 +1,7 @@
 """Averaging named tensors."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,14 +9,17 @@ from torch import Tensor
 Tensors = Mapping[str, Tensor]
 
 
-def weights_of(samples: Sequence[int]) -> list[float]:
-    """n_k / n, with n taken over the clients that answered.
+Averaging = Literal["weighted", "uniform"]
+
+
+def weights_of(samples: Sequence[int], averaging: Averaging = "weighted") -> list[float]:
+    """n_k / n, with n taken over the clients that answered; or the same for all.
 
     The paper's text sums n over all clients; weights would then add up to the participation rate
     and the extractor would shrink every round.
     """
-    total = sum(samples)
-    weights = [count / total for count in samples]
+    counts = samples if averaging == "weighted" else [1] * len(samples)
+    weights = [count / sum(counts) for count in counts]
     assert abs(sum(weights) - 1) < 1e-6
     return weights
 

@@ -1,6 +1,7 @@
 """A client: a private model, private data, and what a method lets it keep between rounds."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,17 @@ class Card:
     shape: tuple[int, int, int]
     accepted: int = 0
     parameters: Parameters | None = None
+    classes: dict[int, int] | None = None  # training samples of each class it has
+    width: int | None = None  # of the representation
+
+    def revealing(self, needs: Collection[str]) -> "Card":
+        """The card without anything that the method does not need."""
+        return replace(
+            self,
+            parameters=self.parameters if "parameters" in needs else None,
+            classes=self.classes if "classes" in needs else None,
+            width=self.width if "width" in needs else None,
+        )
 
 
 def parameters_of(model: nn.Module) -> Parameters:
@@ -65,6 +77,11 @@ class Client:
     test: Samples
     kept: dict[str, Tensor] = field(default_factory=dict)
     meter: FlopMeter = field(default_factory=FlopMeter)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width of its inputs."""
+        return self.train.shape
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next round must find again."""

@@ -108,7 +108,7 @@ def validate(tree: Mapping[str, Any]) -> Config:
         problems += [_explain(problem, Config) for problem in error.errors()]
     if problems:
         raise ConfigError("; ".join(problems))
-    return config
+    return config.model_copy(update={"method": config.method.settled(config.train)})
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -158,7 +158,8 @@ def _explain(problem: ErrorDetails, model: type[Section], prefix: str = "") -> s
     home = ".".join(filter(None, [prefix, *path]))
     key = f"{home}.{last}" if home else last
     if problem["type"] == "extra_forbidden":
-        keys = _section_at(model, path).model_fields
+        fields = _section_at(model, path).model_fields.items()
+        keys = [field.alias or name for name, field in fields]
         return unknown("key", key, [f"{home}.{name}" if home else name for name in keys])
     found = problem["input"]
     message = problem["msg"].removeprefix("Value error, ")
@@ -185,7 +186,8 @@ def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]
         if isinstance(value, Section):
             nested[key] = value
             continue
-        line = f"{key} = {_toml(dumped[key])}"
+        shown = field.alias or key
+        line = f"{shown} = {_toml(dumped[shown])}"
         yield f"{line:<34}  # {field.description}" if comments and field.description else line
     for key, value in nested.items():
         yield from _lines(value, comments=comments, name=key)

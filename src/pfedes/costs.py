@@ -24,6 +24,10 @@ class FlopMeter:
     def total(self) -> int:
         return round(self._total)
 
+    def add(self, flops: int) -> None:
+        """Adds what torch's counter does not know, such as a decomposition."""
+        self._total += flops
+
     def count(self, kind: Hashable, samples: int, work: Callable[[], T]) -> T:
         """Does the work on so many samples and adds its cost to the total."""
         if kind in self.known:

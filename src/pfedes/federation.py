@@ -159,7 +159,7 @@ class Federation:
         # Step 6: evaluate and commit.
         standings = ledger.standings(verdicts.values(), ok)
         floats = 0
-        if ok and method.evaluated_after_aggregation:
+        if ok and method.evaluated_after_aggregation(ctx):
             standings, floats = self._measure(fleet, ledger, standings, state, method, ctx)
         return ledger.commit(
             ctx.round,

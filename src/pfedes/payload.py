@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pfedes.errors import WireError
 
-Value = str | int | float | bool | list[int] | list[str] | list[float]
+Value = str | int | float | bool | list[int]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,45 @@ class TensorSpec:
         return f"[{dims}] {str(self.dtype).removeprefix('torch.')}"
 
 
+@dataclass(frozen=True)
+class Labels:
+    """A list of distinct class ids in order, one for each row of a tensor."""
+
+    rows_of: str
+    among: frozenset[int]
+
+    def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        return (
+            isinstance(value, list)
+            and all(type(label) is int and label in self.among for label in value)
+            and value == sorted(set(value))
+            and len(value) == len(tensors[self.rows_of])
+        )
+
+    def __str__(self) -> str:
+        return f"the ascending class ids of the rows of {self.rows_of!r}"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A list of sample counts, one for each row of a tensor."""
+
+    rows_of: str
+    at_most: int
+
+    def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        return (
+            isinstance(value, list)
+            and all(type(count) is int and 0 < count <= self.at_most for count in value)
+            and len(value) == len(tensors[self.rows_of])
+        )
+
+    def __str__(self) -> str:
+        return f"the sample counts of the rows of {self.rows_of!r}"
+
+
 Option = Mapping[str, TensorSpec]
+MetaSpec = type | Labels | Counts
 
 
 @dataclass(frozen=True)
@@ -142,7 +180,7 @@ class WireSpec:
     """The allow-list of one direction. What is not listed does not travel."""
 
     groups: tuple[Group, ...] = ()
-    meta: Mapping[str, type] = field(default_factory=dict)
+    meta: Mapping[str, MetaSpec] = field(default_factory=dict)
 
     def check(self, payload: Payload) -> None:
         """Raises a WireError that names the first thing that does not belong."""
@@ -152,7 +190,7 @@ class WireSpec:
                 raise WireError(f"tensor {name!r} is not on the allow-list")
         for group in self.groups:
             _check_group(group, payload.tensors)
-        _check_meta(self.meta, payload.meta)
+        _check_meta(self.meta, payload)
 
 
 def _check_group(group: Group, tensors: Mapping[str, Tensor]) -> None:
@@ -168,15 +206,20 @@ def _check_group(group: Group, tensors: Mapping[str, Tensor]) -> None:
             raise WireError(f"tensor {name!r} holds NaN or infinity")
 
 
-def _check_meta(expected: Mapping[str, type], meta: Mapping[str, Value]) -> None:
+def _check_meta(expected: Mapping[str, MetaSpec], payload: Payload) -> None:
+    meta = payload.meta
     for name in meta.keys() - expected.keys():
         raise WireError(f"metadata {name!r} is not on the allow-list")
-    for name, kind in expected.items():
+    for name, spec in expected.items():
         if name not in meta:
             raise WireError(f"metadata {name!r} is missing")
         value = meta[name]
-        if type(value) is not kind:
+        if isinstance(spec, type):
+            fits, wanted = type(value) is spec, spec.__name__
+        else:
+            fits, wanted = spec.admits(value, payload.tensors), str(spec)
+        if not fits:
             found = f"{value!r:.40} ({type(value).__name__})"
-            raise WireError(f"metadata {name!r} is {found}, expected {kind.__name__}")
+            raise WireError(f"metadata {name!r} is {found}, expected {wanted}")
         if isinstance(value, float) and not math.isfinite(value):
             raise WireError(f"metadata {name!r} is {value}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -12,6 +13,7 @@ from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig, stratified
 from pfedes.errors import ConfigError
 from pfedes.models import ModelsConfig, build_model, channels_last
+from pfedes.models.head import head_of
 from pfedes.seeding import Streams
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -31,7 +33,8 @@ class Population:
         self.dataset = dataset
         self.models = models
         self.streams = streams
-        self._known_parameters: dict[str, Parameters] = {}
+        self._known_shapes: dict[str, tuple[Parameters, int]] = {}
+        self._known_cards: dict[str, Card] = {}
         self.normaliser = _normaliser(dataset, data)
         rows = stratified(dataset.labels, data.limit, streams.numpy("limit"))
         shares = partition(dataset.labels[rows], partition_config, streams.numpy("partition"))
@@ -55,9 +58,15 @@ class Population:
 
     def card(self, name: str, needs: Collection[str]) -> Card:
         """The client's card, with no more on it than is needed."""
-        samples = len(self.shares[name].train)
-        parameters = self._parameters(name) if "parameters" in needs else None
-        return Card(name, samples, self.dataset.shape, parameters=parameters)
+        known = self._known_cards.get(name)
+        if known is None:
+            rows = self.shares[name].train
+            labels, counts = np.unique(self.dataset.labels[rows], return_counts=True)
+            classes = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+            parameters, width = self._shape_of_model(name)
+            known = Card(name, len(rows), self.dataset.shape, 0, parameters, classes, width)
+            self._known_cards[name] = known
+        return known.revealing(needs)
 
     def cards(self, needs: Collection[str]) -> list[Card]:
         return [self.card(name, needs) for name in self.names]
@@ -69,11 +78,12 @@ class Population:
             model = build_model(architecture, len(self.dataset.class_names), self.dataset.shape)
         return channels_last(model)
 
-    def _parameters(self, name: str) -> Parameters:
+    def _shape_of_model(self, name: str) -> tuple[Parameters, int]:
         architecture = self.architectures[name]
-        if architecture not in self._known_parameters:
-            self._known_parameters[architecture] = parameters_of(self._model(name))
-        return self._known_parameters[architecture]
+        if architecture not in self._known_shapes:
+            model = self._model(name)
+            self._known_shapes[architecture] = parameters_of(model), head_of(model).in_features
+        return self._known_shapes[architecture]
 
     def _samples(self, rows: Rows) -> Samples:
         pixels = torch.from_numpy(self.dataset.images[rows])

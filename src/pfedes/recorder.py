@@ -20,6 +20,9 @@ COUNTERS = ("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down
 class EvaluateConfig(Section):
     """What is reported."""
 
+    after_aggregation: bool = Field(
+        False, description="measure all clients after aggregation (LG-FedAvg differs then)"
+    )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
         (0.9,), description="accuracies whose costs are reported when they are first reached"
     )

@@ -11,6 +11,7 @@ from pfedes.config import Config, configure
 from pfedes.errors import StoreError, unknown
 from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
+from pfedes.fleet.host import personal_model
 from pfedes.recorder import Row, summarise
 from pfedes.simulation import Simulation
 from pfedes.store import Manifest, RunStore
@@ -79,7 +80,8 @@ class Run:
         download = method.download(self.store.server_state(manifest), card, ctx)
         base = manifest.clients[client].version
         task = Task(manifest.run, client, manifest.round, base, download)
-        return method.personal(simulation.host(self.store.clients).restore(task), download)
+        restored = simulation.host(self.store.clients).restore(task)
+        return personal_model(method, restored, task, ctx)
 
     def write_results(self) -> None:
         """Writes `summary.json` and `report.html`."""

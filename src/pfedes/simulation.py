@@ -34,6 +34,7 @@ class Simulation:
             classes=len(self.dataset.class_names),
             channels=self.dataset.shape[0],
             pool=self.config.models.pool,
+            after_aggregation=self.config.evaluate.after_aggregation,
         )
 
     def host(self, store: ClientStore) -> ClientHost:

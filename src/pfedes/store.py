@@ -301,10 +301,12 @@ def roster_name(data: bytes) -> str:
 
 
 def _card(raw: dict[str, Any]) -> Card:
-    parameters = raw.pop("parameters")
-    if parameters is not None:
-        parameters = {name: (kind, tuple(shape)) for name, (kind, shape) in parameters.items()}
-    return Card(**raw | {"shape": tuple(raw["shape"]), "parameters": parameters})
+    """A card from JSON, which knows neither tuples nor numbers as keys."""
+    if raw["parameters"] is not None:
+        raw["parameters"] = {n: (kind, tuple(s)) for n, (kind, s) in raw["parameters"].items()}
+    if raw["classes"] is not None:
+        raw["classes"] = {int(label): count for label, count in raw["classes"].items()}
+    return Card(**raw | {"shape": tuple(raw["shape"])})
 
 
 def _read(path: Path) -> Payload:

@@ -1,7 +1,8 @@
 """Local SGD, the one loop in which all methods train."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD
 
 from pfedes.client import Client
+from pfedes.data.augment import Augmentation
 from pfedes.data.samples import Batch
 from pfedes.section import Section
 
@@ -31,6 +33,7 @@ class TrainConfig(Section):
     momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
     weight_decay: float = Field(0.001, ge=0, description="of SGD")
     clip: float = Field(50.0, ge=0, description="largest norm of a gradient; 0 = no clipping")
+    augment: bool = Field(False, description="flip, crop and erase training images at random")
     optimiser: Literal["fresh", "kept"] = Field(
         "fresh", description="momentum at the start of a round: fresh | kept from the last one"
     )
@@ -40,52 +43,79 @@ class TrainConfig(Section):
     )
 
 
+@dataclass(frozen=True)
+class Learner:
+    """A module that learns, and how fast."""
+
+    module: nn.Module
+    lr: float
+
+
 def fit(
     client: Client,
-    trained: nn.Module,
-    loss: Callable[[Batch], Tensor],
+    learners: Mapping[str, Learner],
+    losses: Callable[[Batch], Tensor | tuple[Tensor, ...]],
     *,
-    phase: str,
     epochs: int,
-    lr: float,
     ctx: "Context",
+    epoch_begins: Callable[[], None] | None = None,
 ) -> float:
-    """Minimises a loss over the client's training samples; returns its mean in the last epoch.
+    """Minimises losses over the client's training samples, all learners side by side.
 
-    The phase names the order of the samples: equal phases of different methods see equal batches.
+    The first learner names the phase: equal phases of different methods see equal batches. Several
+    losses are all taken before any step, and are added. Returns the mean of the first loss in the
+    last epoch.
     """
-    train = ctx.train
-    parameters = list(trained.parameters())
-    optimiser = SGD(
-        parameters,
-        lr=lr,
-        momentum=train.momentum,
-        weight_decay=train.weight_decay,
-        fused=True,
-    )
+    train, phase = ctx.train, next(iter(learners))
+    optimisers = {name: _optimiser(learner, train) for name, learner in learners.items()}
     if train.optimiser == "kept":
-        _restore_momentum(optimiser, trained, client.kept, phase)
+        for name, optimiser in optimisers.items():
+            _restore_momentum(optimiser, name, learners[name].module, client.kept)
     order = ctx.streams.torch(f"batches.{phase}", round=ctx.round, client=client.name)
+    augment = None
+    if train.augment:
+        generator = ctx.streams.torch(f"augment.{phase}", round=ctx.round, client=client.name)
+        augment = Augmentation(generator)
 
     def step(batch: Batch) -> float:
-        optimiser.zero_grad()
-        value = loss(batch)
-        value.backward()
-        if train.clip:
-            clip_grad_norm_(parameters, train.clip)
-        optimiser.step()
-        return value.item() * len(batch)
+        for optimiser in optimisers.values():
+            optimiser.zero_grad()
+        found = losses(batch)
+        values = found if isinstance(found, tuple) else (found,)
+        torch.autograd.backward(values)
+        for name, optimiser in optimisers.items():
+            if train.clip:
+                clip_grad_norm_(learners[name].module.parameters(), train.clip)
+            optimiser.step()
+        return values[0].item() * len(batch)
 
-    trained.train()
+    for learner in learners.values():
+        learner.module.train()
     total = 0.0
     for _ in range(epochs):
         total = 0.0
-        for batch in client.train.shuffled(train.batch_size, order):
+        if epoch_begins is not None:
+            epoch_begins()
+        for batch in client.train.shuffled(train.batch_size, order, augment):
             kind = (client.architecture, phase, batch.x.shape[1:])
             total += client.meter.count(kind, len(batch), partial(step, batch))
     if train.optimiser == "kept":
-        _keep_momentum(optimiser, trained, client.kept, phase)
+        for name, optimiser in optimisers.items():
+            _keep_momentum(optimiser, name, learners[name].module, client.kept)
     return total / len(client.train)
+
+
+@torch.no_grad()
+def survey(
+    client: Client, model: nn.Module, see: Callable[[Batch], None], *, batch_size: int
+) -> None:
+    """One pass over the training samples as they are, without learning; its cost is counted."""
+    was_training = model.training
+    model.eval()
+    for batch in client.train.in_order(batch_size):
+        kind = (client.architecture, "survey", batch.x.shape[1:])
+        client.meter.count(kind, len(batch), partial(see, batch))
+    model.train(was_training)
 
 
 @contextmanager
@@ -125,17 +155,27 @@ def statistics_resting(model: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
 
 
+def _optimiser(learner: Learner, train: TrainConfig) -> SGD:
+    return SGD(
+        learner.module.parameters(),
+        lr=learner.lr,
+        momentum=train.momentum,
+        weight_decay=train.weight_decay,
+        fused=True,
+    )
+
+
 def _restore_momentum(
-    optimiser: SGD, trained: nn.Module, kept: dict[str, Tensor], phase: str
+    optimiser: SGD, name: str, module: nn.Module, kept: dict[str, Tensor]
 ) -> None:
-    for name, parameter in trained.named_parameters():
-        if (buffer := kept.get(f"momentum.{phase}.{name}")) is not None:
+    for parameter_name, parameter in module.named_parameters():
+        if (buffer := kept.get(f"momentum.{name}.{parameter_name}")) is not None:
             # Laid out in memory as the parameter is, which the file does not record.
             buffer = torch.empty_like(parameter).copy_(buffer)
             optimiser.state[parameter]["momentum_buffer"] = buffer
 
 
-def _keep_momentum(optimiser: SGD, trained: nn.Module, kept: dict[str, Tensor], phase: str) -> None:
-    for name, parameter in trained.named_parameters():
+def _keep_momentum(optimiser: SGD, name: str, module: nn.Module, kept: dict[str, Tensor]) -> None:
+    for parameter_name, parameter in module.named_parameters():
         if (buffer := optimiser.state[parameter].get("momentum_buffer")) is not None:
-            kept[f"momentum.{phase}.{name}"] = buffer
+            kept[f"momentum.{name}.{parameter_name}"] = buffer

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pfedes.data.augment import Augmentation
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -48,13 +50,24 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, rows: Tensor | slice) -> Batch:
-        return Batch(self.normalise(self.pixels[rows]), self.labels[rows])
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        _, height, width, channels = self.pixels.shape
+        return channels, height, width
 
-    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+    def batch(self, rows: Tensor | slice, augment: Augmentation | None = None) -> Batch:
+        pixels = self.pixels[rows]
+        if augment is not None:
+            pixels = augment(pixels)
+        return Batch(self.normalise(pixels), self.labels[rows])
+
+    def shuffled(
+        self, size: int, generator: torch.Generator, augment: Augmentation | None = None
+    ) -> Iterator[Batch]:
         """One epoch in random order; the last batch may be smaller, nothing is dropped."""
         for rows in torch.randperm(len(self), generator=generator).split(size):
-            yield self.batch(rows)
+            yield self.batch(rows, augment)
 
     def in_order(self, size: int) -> Iterator[Batch]:
         for start in range(0, len(self), size):

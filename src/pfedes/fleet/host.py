@@ -11,6 +11,8 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
+from torch import nn
+
 from pfedes.client import Card, Client
 from pfedes.costs import FlopMeter
 from pfedes.errors import WireError
@@ -67,8 +69,7 @@ class ClientHost:
             client = self.restore(task)
             ctx = self.context(task.round)
             self._check_download(task, ctx)
-            model = self.method.personal(client, task.download)
-            return Scored(task.client, client.score(model))
+            return Scored(task.client, client.score(personal_model(self.method, client, task, ctx)))
         except Exception as error:
             log.exception("%s could not be evaluated in round %d", task.client, task.round)
             return Failure(task.client, f"{type(error).__name__}: {error}")
@@ -91,7 +92,7 @@ class ClientHost:
             if task.base == 0:
                 self.method.prepare(client, ctx)
             upload = self.method.client_round(client, task.download, ctx)
-            scores = client.score(self.method.personal(client, None))
+            scores = client.score(self.method.personal(client, None, ctx))
         state = client.state()
         reply = Payload(
             upload.tensors,
@@ -134,6 +135,12 @@ class ClientHost:
             self.method.allowed(card, ctx).down.check(task.download)
         except WireError as error:
             raise WireError(f"download refused: {error}") from None
+
+
+def personal_model(method: Method[Any], client: Client, task: Task, ctx: Context) -> nn.Module:
+    """The model by which a client is measured, given what it would be sent now."""
+    after = method.evaluated_after_aggregation(ctx)
+    return method.personal(client, task.download if after else None, ctx)
 
 
 def reply_spec(method: Method[Any], card: Card, ctx: Context) -> WireSpec:

@@ -8,14 +8,14 @@ a `Client`. It keeps nothing between calls: state comes in and goes out.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from pfedes.client import Card, Client
 from pfedes.errors import ConfigError
-from pfedes.payload import Payload, State, Value, WireSpec
+from pfedes.payload import Payload, State, TensorSpec, Value, WireSpec
 from pfedes.section import Section
 from pfedes.seeding import Streams
 from pfedes.training import TrainConfig
@@ -25,6 +25,10 @@ class MethodConfig(Section):
     """A method's hyper-parameters; every field names the symbol of the paper."""
 
     name: str
+
+    def settled(self, train: TrainConfig) -> Self:
+        """The configuration with everything fixed that depends on others when a run is made."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Context:
     classes: int
     channels: int
     pool: tuple[str, ...]  # the architectures of the configuration; who has which stays private
+    after_aggregation: bool  # whether the user wants the headline measured after aggregation
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,8 @@ class Method(ABC, Generic[C]):
     """Base of all methods. The defaults are those of a method that shares nothing."""
 
     Config: ClassVar[type[MethodConfig]]
-    needs: ClassVar[frozenset[Literal["parameters"]]] = frozenset()
+    needs: ClassVar[frozenset[Literal["parameters", "classes", "width"]]] = frozenset()
     """What the method must find on a client's card besides name, samples and shape."""
-    evaluated_after_aggregation: ClassVar[bool] = False
-    """Whether the headline is measured on all clients with what they would be sent now."""
 
     config: C
 
@@ -126,13 +129,37 @@ class Method(ABC, Generic[C]):
         """The server's new state. Uploads come sorted by client name."""
         return state
 
-    def personal(self, client: Client, download: Payload | None) -> nn.Module:
+    def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         """The model that is evaluated, exported and predicted with.
 
-        `download` is what the client would be sent now; None right after local training.
+        `download` is what the client would be sent now, or None where the method is not evaluated
+        after aggregation.
         """
         return client.model
+
+    def evaluated_after_aggregation(self, ctx: Context) -> bool:
+        """Whether the headline is measured on all clients with what they would be sent now."""
+        return ctx.after_aggregation
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         """Everything that may travel between the server and this client."""
         return Wire(down=WireSpec(), up=WireSpec())
+
+
+def spec_of(model: nn.Module) -> dict[str, TensorSpec]:
+    """The allow-list entry of a whole model."""
+    return {name: TensorSpec.of(tensor) for name, tensor in model.state_dict().items()}
+
+
+def check_widths(cards: Sequence[Card], why: str) -> list[Problem]:
+    """Representations that meet must have one width."""
+    first = cards[0]
+    return [
+        Problem(
+            card.name,
+            f"its representation has {card.width} numbers, that of {first.name} {first.width}",
+            f"{why}: give all models a last layer with {first.width} inputs",
+        )
+        for card in cards
+        if card.width != first.width
+    ]

@@ -15,7 +15,7 @@ from pfedes.client import Card, Client, Parameters, parameters_of
 from pfedes.methods.base import Context, Method, MethodConfig, Problem, Received, Upload, Wire
 from pfedes.models import build_model
 from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import fit
+from pfedes.training import Learner, fit
 
 
 class FedAvgConfig(MethodConfig):
@@ -29,7 +29,6 @@ class FedAvg(Method[FedAvgConfig]):
 
     Config = FedAvgConfig
     needs = frozenset({"parameters"})
-    evaluated_after_aggregation = True
 
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         expected = parameters_of(_initial(cards, ctx))
@@ -53,11 +52,9 @@ class FedAvg(Method[FedAvgConfig]):
         client.model.load_state_dict(download.tensors)
         loss = fit(
             client,
-            client.model,
+            {"model": Learner(client.model, ctx.train.lr)},
             lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
-            phase="model",
             epochs=ctx.train.epochs,
-            lr=ctx.train.lr,
             ctx=ctx,
         )
         return Upload(loss, client.model.state_dict())
@@ -66,10 +63,13 @@ class FedAvg(Method[FedAvgConfig]):
         weights = weights_of([upload.card.samples for upload in uploads])
         return State(mean([upload.payload.tensors for upload in uploads], weights))
 
-    def personal(self, client: Client, download: Payload | None) -> nn.Module:
+    def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         if download is not None:
             client.model.load_state_dict(download.tensors)
         return client.model
+
+    def evaluated_after_aggregation(self, ctx: Context) -> bool:
+        return True
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         model = required(

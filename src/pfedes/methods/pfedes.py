@@ -20,7 +20,7 @@ from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload,
 from pfedes.models import channels_last
 from pfedes.models.extractor import Activation, Extractor
 from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import fit, frozen, mixes_samples, statistics_resting
+from pfedes.training import Learner, fit, frozen, mixes_samples, statistics_resting
 
 
 class PFedESConfig(MethodConfig):
@@ -64,11 +64,9 @@ class PFedES(Method[PFedESConfig]):
         with frozen(extractor):
             loss = fit(
                 client,
-                client.model,
+                {"model": Learner(client.model, ctx.train.lr)},
                 lambda batch: model_loss(client.model, extractor, batch, self.config.mu),
-                phase="model",
                 epochs=ctx.train.epochs,
-                lr=ctx.train.lr,
                 ctx=ctx,
             )
         if self.config.sharing == "frozen":
@@ -79,11 +77,9 @@ class PFedES(Method[PFedESConfig]):
         with frozen(client.model):
             fit(
                 client,
-                extractor,
+                {"extractor": Learner(extractor, self.config.extractor_lr)},
                 lambda batch: extractor_loss(client.model, extractor, batch, zeros),
-                phase="extractor",
                 epochs=self.config.extractor_epochs,
-                lr=self.config.extractor_lr,
                 ctx=ctx,
             )
         if not shared:

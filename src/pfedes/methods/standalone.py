@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from pfedes.client import Client
 from pfedes.methods.base import Context, Method, MethodConfig, Upload
 from pfedes.payload import Payload
-from pfedes.training import fit
+from pfedes.training import Learner, fit
 
 
 class StandaloneConfig(MethodConfig):
@@ -24,11 +24,9 @@ class Standalone(Method[StandaloneConfig]):
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         loss = fit(
             client,
-            client.model,
+            {"model": Learner(client.model, ctx.train.lr)},
             lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
-            phase="model",
             epochs=ctx.train.epochs,
-            lr=ctx.train.lr,
             ctx=ctx,
         )
         return Upload(loss)

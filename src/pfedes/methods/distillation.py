@@ -1,0 +1,14 @@
+"""Learning from another model's answers."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def kl_from(teacher: Tensor, student: Tensor) -> Tensor:
+    """KL(teacher || student) of the two softmaxes, mean over the batch.
+
+    The teacher is a constant: no gradient reaches it. Note torch's order of arguments, and that
+    its default reduction would also divide by the number of classes.
+    """
+    target = F.log_softmax(teacher.detach(), dim=1)
+    return F.kl_div(F.log_softmax(student, dim=1), target, reduction="batchmean", log_target=True)

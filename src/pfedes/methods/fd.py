@@ -1,0 +1,127 @@
+"""FD, Federated Distillation: clients share their mean answers, label by label.
+
+Jeong et al., Communication-Efficient On-Device Machine Learning: Federated Distillation and
+Augmentation under Non-IID Private Data, 2018.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from pfedes.aggregation import Averaging
+from pfedes.client import Card, Client
+from pfedes.data.samples import Batch
+from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload, Wire
+from pfedes.methods.class_means import ClassMeans, LabelTable, MeansTaken
+from pfedes.payload import Labels, Max, Payload, State, TensorSpec, WireSpec, required
+from pfedes.training import Learner, fit, survey
+
+
+class FDConfig(MethodConfig):
+    """Hyper-parameters of FD."""
+
+    name: Literal["fd"] = "fd"
+    gamma: float = Field(1.0, ge=0, description="gamma, weight of the others' mean answers")
+    statistics: MeansTaken = Field(
+        "last_epoch", description="means taken in the last_epoch | in a pass after training"
+    )
+    averaging: Averaging = Field("uniform", description="uniform (the original) | weighted")
+
+
+class FD(Method[FDConfig]):
+    """A client learns from the labels and from what the others answer on the same labels."""
+
+    Config = FDConfig
+    needs = frozenset({"classes"})
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        """For each own label the mean answer of the others; nothing where nobody else reported."""
+        labels, targets = [], []
+        for label in sorted(card.classes or {}):
+            others = [
+                (tensor, int(str(state.meta[name])))
+                for name, tensor in state.tensors.items()
+                if _label(name) == label and _client(name) != card.name
+            ]
+            if others:
+                counts = [
+                    count if self.config.averaging == "weighted" else 1 for _, count in others
+                ]
+                mean = sum(t.double() * n for (t, _), n in zip(others, counts, strict=True))
+                labels.append(label)
+                targets.append((torch.as_tensor(mean) / sum(counts)).float())
+        rows = torch.stack(targets) if targets else torch.zeros(0, ctx.classes)
+        return Payload({"targets": rows}, {"labels": labels})
+
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        targets = LabelTable(download, "targets", ctx.classes)
+        means = ClassMeans(ctx.classes, ctx.classes)
+
+        def loss(batch: Batch) -> Tensor:
+            logits = client.model(batch.x)
+            means.see(batch.y, logits.detach().softmax(dim=1))
+            return distilled_loss(logits, batch.y, targets, self.config.gamma)
+
+        value = fit(
+            client,
+            {"model": Learner(client.model, ctx.train.lr)},
+            loss,
+            epochs=ctx.train.epochs,
+            ctx=ctx,
+            epoch_begins=means.forget,
+        )
+        if self.config.statistics == "pass":
+            means.forget()
+            survey(
+                client,
+                client.model,
+                lambda batch: means.see(batch.y, client.model(batch.x).softmax(dim=1)),
+                batch_size=ctx.train.batch_size,
+            )
+        labels, outputs = means.rows()
+        return Upload(value, {"outputs": outputs}, {"labels": labels})
+
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
+        """Keeps, for each label, the reports of the latest round in which anyone reported it."""
+        fresh: dict[str, Tensor] = {}
+        counts: dict[str, int] = {}
+        for upload in uploads:
+            labels = upload.payload.meta["labels"]
+            assert isinstance(labels, list)
+            for label, row in zip(labels, upload.payload.tensors["outputs"], strict=True):
+                name = f"{label}/{upload.card.name}"
+                fresh[name], counts[name] = row, (upload.card.classes or {})[int(label)]
+        reported = {_label(name) for name in fresh}
+        old = {n: t for n, t in state.tensors.items() if _label(n) not in reported}
+        return State({**old, **fresh}, {**{name: state.meta[name] for name in old}, **counts})
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        own = frozenset(card.classes or {})
+        down = required({"targets": TensorSpec((Max(len(own)), ctx.classes))})
+        up = required({"outputs": TensorSpec((len(own), ctx.classes))})
+        return Wire(
+            down=WireSpec((down,), {"labels": Labels("targets", own)}),
+            up=WireSpec((up,), {"labels": Labels("outputs", own)}),
+        )
+
+
+def distilled_loss(logits: Tensor, labels: Tensor, targets: LabelTable, gamma: float) -> Tensor:
+    """CE + gamma * soft CE against the target of the label; no second term where there is none."""
+    loss = F.cross_entropy(logits, labels)
+    if not gamma or not len(targets):
+        return loss
+    wanted, known = targets.lookup(labels)
+    soft = -(wanted * F.log_softmax(logits, dim=1)).sum(dim=1)
+    return loss + gamma * (soft * known).mean()
+
+
+def _label(report: str) -> int:
+    return int(report.partition("/")[0])
+
+
+def _client(report: str) -> str:
+    return report.partition("/")[2]

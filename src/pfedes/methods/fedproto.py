@@ -1,0 +1,180 @@
+"""FedProto: clients share the mean representation of each of their classes.
+
+Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, 2022.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfedes.aggregation import Averaging
+from pfedes.client import Card, Client
+from pfedes.data.samples import Batch
+from pfedes.methods.base import (
+    Context,
+    Method,
+    MethodConfig,
+    Problem,
+    Received,
+    Upload,
+    Wire,
+    check_widths,
+)
+from pfedes.methods.class_means import ClassMeans, LabelTable, MeansTaken
+from pfedes.models.head import head_of, represent
+from pfedes.payload import Counts, Labels, Max, Payload, State, TensorSpec, WireSpec, required
+from pfedes.training import Learner, fit, survey
+
+
+class FedProtoConfig(MethodConfig):
+    """Hyper-parameters of FedProto."""
+
+    name: Literal["fedproto"] = "fedproto"
+    lambda_: float = Field(
+        1.0, ge=0, alias="lambda", description="lambda, weight of the distance to the prototypes"
+    )
+    statistics: MeansTaken = Field(
+        "pass", description="prototypes taken in a pass after training | in the last_epoch"
+    )
+    averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
+    table: Literal["own", "full"] = Field(
+        "own", description="prototypes sent down: of own classes | the full table"
+    )
+    inference: Literal["head", "nearest_own", "nearest_known"] = Field(
+        "head", description="by the model's head | the nearest prototype of own | of known classes"
+    )
+
+
+class FedProto(Method[FedProtoConfig]):
+    """Representations are drawn to the global prototype of their class; prototypes travel."""
+
+    Config = FedProtoConfig
+    needs = frozenset({"classes", "width"})
+
+    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
+        return check_widths(cards, "FedProto averages representations")
+
+    def start(self, cards: Sequence[Card], ctx: Context) -> State:
+        return State({"prototypes": torch.zeros(0, cards[0].width or 0)}, {"labels": []})
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        known = LabelTable(state, "prototypes", ctx.classes)
+        wanted = range(ctx.classes) if self.config.table == "full" else sorted(card.classes or {})
+        labels = [label for label in wanted if known.known[label]]
+        rows, _ = known.lookup(torch.tensor(labels, dtype=torch.int64))
+        return Payload({"prototypes": rows}, {"labels": labels})
+
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        prototypes = LabelTable(download, "prototypes", ctx.classes)
+        means = ClassMeans(ctx.classes, head_of(client.model).in_features)
+
+        def loss(batch: Batch) -> Tensor:
+            rep, logits = represent(client.model, batch.x)
+            if self.config.statistics == "last_epoch":
+                means.see(batch.y, rep.detach())
+            return prototype_loss(rep, logits, batch.y, prototypes, self.config.lambda_)
+
+        value = fit(
+            client,
+            {"model": Learner(client.model, ctx.train.lr)},
+            loss,
+            epochs=ctx.train.epochs,
+            ctx=ctx,
+            epoch_begins=means.forget,
+        )
+        if self.config.statistics == "pass":
+            survey(
+                client,
+                client.model,
+                lambda batch: means.see(batch.y, represent(client.model, batch.x)[0]),
+                batch_size=ctx.train.batch_size,
+            )
+        labels, rows = means.rows()
+        counts = [int(means.counts[label]) for label in labels]
+        return Upload(value, {"prototypes": rows}, {"labels": labels, "counts": counts})
+
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
+        """The mean over those who hold a class; a class that nobody reported stays as it was."""
+        old = LabelTable(state, "prototypes", ctx.classes)
+        table = dict(zip(old.labels, old.rows, strict=True))
+        sums: dict[int, Tensor] = {}
+        totals: dict[int, int] = {}
+        for upload in uploads:
+            counts = upload.payload.meta["counts"]
+            assert isinstance(counts, list)
+            own = LabelTable(upload.payload, "prototypes", ctx.classes)
+            for label, row, count in zip(own.labels, own.rows, counts, strict=True):
+                weight = int(count) if self.config.averaging == "weighted" else 1
+                sums[label] = (
+                    sums.get(label, torch.zeros(len(row)).double()) + row.double() * weight
+                )
+                totals[label] = totals.get(label, 0) + weight
+        table |= {label: (total / totals[label]).float() for label, total in sums.items()}
+        labels = sorted(table)
+        return State({"prototypes": torch.stack([table[y] for y in labels])}, {"labels": labels})
+
+    def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
+        if download is None or self.config.inference == "head":
+            return client.model
+        known = LabelTable(download, "prototypes", ctx.classes)
+        if not len(known):
+            return client.model  # before the first prototype there is nothing to be near to
+        own = set(client.train.labels.tolist())
+        among = known.labels if self.config.inference == "nearest_known" else [
+            label for label in known.labels if label in own
+        ]  # fmt: skip
+        return NearestPrototype(client.model, known, among, ctx.classes)
+
+    def evaluated_after_aggregation(self, ctx: Context) -> bool:
+        return ctx.after_aggregation or self.config.inference != "head"
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        own, width = frozenset(card.classes or {}), card.width or 0
+        sent = frozenset(range(ctx.classes)) if self.config.table == "full" else own
+        down = required({"prototypes": TensorSpec((Max(len(sent)), width))})
+        up = required({"prototypes": TensorSpec((len(own), width))})
+        return Wire(
+            down=WireSpec((down,), {"labels": Labels("prototypes", sent)}),
+            up=WireSpec(
+                (up,),
+                {"labels": Labels("prototypes", own), "counts": Counts("prototypes", card.samples)},
+            ),
+        )
+
+
+def prototype_loss(
+    rep: Tensor, logits: Tensor, labels: Tensor, prototypes: LabelTable, weight: float
+) -> Tensor:
+    """CE + lambda * mean squared distance to the prototype of the label.
+
+    A sample whose class has no prototype adds nothing; the divisor is the whole batch.
+    """
+    loss = F.cross_entropy(logits, labels)
+    if not weight or not len(prototypes):
+        return loss
+    wanted, known = prototypes.lookup(labels)
+    distance = (rep - wanted).square().mean(dim=1)
+    return loss + weight * (distance * known).mean()
+
+
+class NearestPrototype(nn.Module):
+    """Classifies by the nearest prototype: the logit of a class is minus its distance."""
+
+    def __init__(
+        self, model: nn.Module, prototypes: LabelTable, among: Sequence[int], classes: int
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.labels = list(among)
+        self.classes = classes
+        self.prototypes, _ = prototypes.lookup(torch.tensor(self.labels, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rep, _ = represent(self.model, x)
+        logits = rep.new_full((len(x), self.classes), -torch.inf)
+        logits[:, self.labels] = -torch.cdist(rep, self.prototypes)
+        return logits

@@ -1,0 +1,93 @@
+"""FML, Federated Mutual Learning: a shared small model learns beside everybody's own.
+
+Shen et al., Federated Mutual Learning, 2020. The shared model is called the meme.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfedes.aggregation import Averaging, mean, weights_of
+from pfedes.client import Card, Client
+from pfedes.data.samples import Batch
+from pfedes.methods import shared_model
+from pfedes.methods.base import (
+    Context,
+    Method,
+    MethodConfig,
+    Problem,
+    Received,
+    Upload,
+    Wire,
+    spec_of,
+)
+from pfedes.methods.distillation import kl_from
+from pfedes.payload import Payload, State, WireSpec, required
+from pfedes.training import Learner, fit
+
+
+class FMLConfig(MethodConfig):
+    """Hyper-parameters of FML."""
+
+    name: Literal["fml"] = "fml"
+    alpha: float = Field(0.5, gt=0, le=1, description="alpha, weight of the labels for own models")
+    beta: float = Field(0.5, gt=0, le=1, description="beta, weight of the labels for the meme")
+    shared_model: str = Field("auto", description="the meme: auto (cnn1 or cnn5) or a model's name")
+    averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
+
+
+class FML(Method[FMLConfig]):
+    """Both models learn from the labels and from each other; the meme travels."""
+
+    Config = FMLConfig
+
+    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
+        return shared_model.check_shapes(cards)
+
+    def start(self, cards: Sequence[Card], ctx: Context) -> State:
+        return State(self._meme(cards[0], ctx).state_dict())
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        return Payload(state.tensors)
+
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        meme = self._meme(client, ctx)
+        meme.load_state_dict(download.tensors)
+        lr = ctx.train.lr
+        loss = fit(
+            client,
+            {"model": Learner(client.model, lr), "meme": Learner(meme, lr)},
+            lambda batch: mutual_losses(client.model, meme, batch, self.config),
+            epochs=ctx.train.epochs,
+            ctx=ctx,
+        )
+        return Upload(loss, meme.state_dict())
+
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
+        weights = weights_of([upload.card.samples for upload in uploads], self.config.averaging)
+        return State(mean([upload.payload.tensors for upload in uploads], weights))
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        meme = required(spec_of(self._meme(card, ctx)))
+        return Wire(down=WireSpec((meme,)), up=WireSpec((meme,)))
+
+    def _meme(self, of: Card | Client, ctx: Context) -> nn.Module:
+        return shared_model.build(self.config.shared_model, of.shape, ctx)
+
+
+def mutual_losses(
+    model: nn.Module, meme: nn.Module, batch: Batch, config: FMLConfig
+) -> tuple[Tensor, Tensor]:
+    """alpha CE + (1 - alpha) KL(meme || model), and the same the other way round with beta."""
+    own, shared = model(batch.x), meme(batch.x)
+
+    def loss(student: Tensor, teacher: Tensor, weight: float) -> Tensor:
+        labels = F.cross_entropy(student, batch.y)
+        if weight == 1:
+            return labels
+        return weight * labels + (1 - weight) * kl_from(teacher, student)
+
+    return loss(own, shared, config.alpha), loss(shared, own, config.beta)

@@ -1,0 +1,36 @@
+"""The small model that FML and FedKD share beside everybody's own."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from pfedes.client import Card
+from pfedes.methods.base import Context, Problem
+from pfedes.models import Shape, build_model, channels_last
+
+
+def architecture(chosen: str, ctx: Context) -> str:
+    """`auto` follows the paper: CNN-1 where all clients have it, else CNN-5."""
+    if chosen != "auto":
+        return chosen
+    return "cnn1" if set(ctx.pool) == {"cnn1"} else "cnn5"
+
+
+def build(chosen: str, shape: Shape, ctx: Context) -> nn.Module:
+    """The shared model with the initial weights that all sides agree on."""
+    with ctx.streams.ambient("init.shared"):
+        return channels_last(build_model(architecture(chosen, ctx), ctx.classes, shape))
+
+
+def check_shapes(cards: Sequence[Card]) -> list[Problem]:
+    """One model for all can take one shape of input only."""
+    first = cards[0]
+    return [
+        Problem(
+            card.name,
+            f"its inputs are {list(card.shape)}, those of {first.name} are {list(first.shape)}",
+            "the shared model takes one shape: bring all inputs to it",
+        )
+        for card in cards
+        if card.shape != first.shape
+    ]
