@@ -1,12 +1,19 @@
 """The library gives the parameters that the naive Algorithm 1 gives."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import reference
-from pfedes import Federation
+from pfedes import Federation, Run
+from pfedes.fleet.base import Failure, Reply, Task
+from pfedes.fleet.serial import SerialFleet
 from pfedes.simulation import Simulation
+from pfedes.store import Version
+from reference import ReferenceClient, Weights
 from running import small
 
 # Sums are taken in another order (one pass over raw and enhanced images, fused SGD, another memory
@@ -102,3 +109,197 @@ def test_standalone_is_plain_sgd(tmp_path: Path) -> None:
         torch.testing.assert_close(
             dict(run.model(name).state_dict()), client.weights, **TOLERANCE, check_stride=False
         )
+
+
+# --- the five baselines ------------------------------------------------------------------------
+
+PARTIAL = {**SETTINGS, "train__participation": 0.5, "train__rounds": 3, "runtime__keep_rounds": 4,
+           "partition__classes_per_client": 4}  # fmt: skip
+
+
+class Recording:
+    """A run of the library with everything that travelled, and the oracle's starting point."""
+
+    def __init__(self, method: str, out: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any):
+        self.travelled: dict[tuple[int, str], tuple[Task, Reply]] = {}
+        honest = SerialFleet.round
+
+        def round(fleet: SerialFleet, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
+            for task, answer in zip(tasks, honest(fleet, tasks), strict=True):
+                assert isinstance(answer, Reply), answer
+                self.travelled[task.round, task.client] = task, answer
+                yield answer
+
+        monkeypatch.setattr(SerialFleet, "round", round)
+        self.config = small(method, **PARTIAL, **settings)
+        self.run: Run = Federation(self.config, out=out).run()
+        self.simulation = Simulation(self.config)
+        self.clients, self.hyper = _setup(self.simulation)
+        cards = self.simulation.population.cards(self.simulation.method.needs)
+        self.start = self.simulation.method.start(cards, self.simulation.context(0))
+        missed = [name for name in self.clients if len(self.rounds_of(name)) < 3]
+        assert missed, "somebody has to miss a round"
+
+    def rounds_of(self, name: str) -> list[int]:
+        return [round for round, client in self.travelled if client == name]
+
+    def selected(self, round: int) -> list[str]:
+        return [client for number, client in self.travelled if number == round]
+
+    def down(self, round: int, name: str) -> Any:
+        return self.travelled[round, name][0].download
+
+    def up(self, round: int, name: str) -> Any:
+        return self.travelled[round, name][1].payload
+
+    def orders(self, round: int, name: str) -> list:
+        return _orders(self.simulation, name, "model", round, 2)
+
+    def version(self, name: str) -> Version:
+        return self.run.store.clients.load(
+            self.run.manifest.run, name, self.run.manifest.clients[name].version
+        )
+
+    def assert_models_agree(self) -> None:
+        for name, client in self.clients.items():
+            torch.testing.assert_close(
+                dict(self.run.model(name).state_dict()),
+                client.weights,
+                **TOLERANCE,
+                check_stride=False,
+            )
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recording]:
+    return lambda method, **settings: Recording(method, tmp_path / "run", monkeypatch, **settings)
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, **TOLERANCE, check_stride=False)
+
+
+def rows_by_label(payload: Any, name: str) -> dict[int, torch.Tensor]:
+    return dict(zip(payload.meta["labels"], payload.tensors[name], strict=True))
+
+
+def test_fml(record: Callable[..., Recording]) -> None:
+    seen = record("fml", method__alpha=0.3, method__beta=0.6)
+    meme: Weights = seen.start.tensors
+    for round in (1, 2, 3):
+        uploads = []
+        for name in seen.selected(round):
+            close(seen.down(round, name).tensors, meme)
+            client = seen.clients[name]
+            new = reference.fml_round(client, meme, seen.orders(round, name), seen.hyper, 0.3, 0.6)
+            close(seen.up(round, name).tensors, {k: v.detach() for k, v in new.items()})
+            uploads.append((new, len(client.y)))
+        meme = reference.average([u for u, _ in uploads], [n for _, n in uploads])
+    seen.assert_models_agree()
+    close(seen.run.store.server_state(seen.run.manifest).tensors, meme)
+
+
+def test_lg_fedavg(record: Callable[..., Recording]) -> None:
+    seen = record("lg_fedavg")
+    shared: Weights = seen.start.tensors
+    for round in (1, 2, 3):
+        uploads = []
+        for name in seen.selected(round):
+            close(seen.down(round, name).tensors, shared)
+            client = seen.clients[name]
+            client.weights |= {f"fc3.{part}": tensor for part, tensor in shared.items()}
+            reference.standalone_round(client, seen.orders(round, name), seen.hyper)
+            new = {part: client.weights[f"fc3.{part}"].detach() for part in ("weight", "bias")}
+            close(seen.up(round, name).tensors, new)
+            uploads.append((new, len(client.y)))
+        shared = reference.average([u for u, _ in uploads], [n for _, n in uploads])
+    seen.assert_models_agree()
+    close(seen.run.store.server_state(seen.run.manifest).tensors, shared)
+
+
+def test_fd(record: Callable[..., Recording]) -> None:
+    seen = record("fd", method__gamma=0.7)
+    latest: dict[int, tuple[int, dict[str, torch.Tensor]]] = {}  # label -> round and reports
+    targets_sent = 0
+    for round in (1, 2, 3):
+        reports: dict[str, dict[int, torch.Tensor]] = {}
+        for name in seen.selected(round):
+            client = seen.clients[name]
+            targets = {}
+            for label in sorted(set(client.y.tolist())):
+                others = [r for who, r in latest.get(label, (0, {}))[1].items() if who != name]
+                if others:
+                    targets[label] = torch.stack(others).mean(0)
+            close(rows_by_label(seen.down(round, name), "targets"), targets)
+            targets_sent += len(targets)
+            orders = seen.orders(round, name)
+            reports[name] = reference.fd_round(client, targets, orders, seen.hyper, 0.7)
+            close(rows_by_label(seen.up(round, name), "outputs"), reports[name])
+        for label in {label for report in reports.values() for label in report}:
+            holders = {who: report[label] for who, report in reports.items() if label in report}
+            latest[label] = (round, holders)
+    assert targets_sent, "nobody was ever sent a target: the comparison is idle"
+    seen.assert_models_agree()
+    state = seen.run.store.server_state(seen.run.manifest).tensors
+    close(state, {f"{y}/{who}": r for y, (_, all_) in latest.items() for who, r in all_.items()})
+
+
+def test_fedproto(record: Callable[..., Recording]) -> None:
+    seen = record("fedproto", method__lambda=2.0)
+    table: dict[int, torch.Tensor] = {}
+    for round in (1, 2, 3):
+        reports = []
+        for name in seen.selected(round):
+            client = seen.clients[name]
+            counts = {y: int((client.y == y).sum()) for y in set(client.y.tolist())}
+            own = {y: table[y] for y in counts if y in table}
+            close(rows_by_label(seen.down(round, name), "prototypes"), own)
+            orders = seen.orders(round, name)
+            means = reference.fedproto_round(client, own, orders, seen.hyper, 2.0)
+            close(rows_by_label(seen.up(round, name), "prototypes"), means)
+            assert seen.up(round, name).meta["counts"] == [counts[y] for y in sorted(counts)]
+            reports.append((means, counts))
+        for label in {y for means, _ in reports for y in means}:
+            held = [(m[label], n[label]) for m, n in reports if label in m]
+            table[label] = sum(p * n for p, n in held) / sum(n for _, n in held)  # type: ignore[assignment]
+    seen.assert_models_agree()
+    close(rows_by_label(seen.run.store.server_state(seen.run.manifest), "prototypes"), table)
+
+
+def test_fedkd(record: Callable[..., Recording]) -> None:
+    seen = record("fedkd", method__weight_floor=0.2)
+    mentee: Weights = {k.removeprefix("full/"): v for k, v in seen.start.tensors.items()}
+    for name, client in seen.clients.items():
+        with seen.simulation.streams.ambient("init.w_h", client=name):
+            client.w_h = torch.nn.Linear(500, 500, bias=False).weight.detach()
+    aggregated, update_floats, full_floats = 0, 0, 670_058
+    kinds = set()
+    for round in (1, 2, 3):
+        energy = 0.95 + round / 3 * 0.03
+        changes = []
+        for name in seen.selected(round):
+            client: ReferenceClient = seen.clients[name]
+            took_part = client.last_round == aggregated > 0
+            kinds.add(took_part)
+            assert seen.down(round, name).floats == (update_floats if took_part else full_floats)
+            orders = seen.orders(round, name)
+            change = reference.fedkd_round(client, mentee, orders, seen.hyper, 0.2)
+            client.mentee, client.last_round = mentee, round
+            change, floats = reference.low_rank(change, energy)
+            assert seen.up(round, name).floats == floats < full_floats
+            changes.append((change, len(client.y)))
+        mean = reference.average([c for c, _ in changes], [n for _, n in changes])
+        mean, update_floats = reference.low_rank(mean, energy)
+        mentee = {name: mentee[name] + mean[name] for name in mentee}
+        aggregated = round
+    assert kinds == {True, False}, "both kinds of download have to occur"
+    seen.assert_models_agree()
+    state = seen.run.store.server_state(seen.run.manifest).tensors
+    close({k.removeprefix("full/"): v for k, v in state.items() if k.startswith("full/")}, mentee)
+    for name, client in seen.clients.items():
+        if client.mentee is not None:
+            kept = seen.version(name).state
+            assert client.w_h is not None
+            close(kept["kept.w_h"], client.w_h)
+            copy = {k.removeprefix("kept.mentee."): v for k, v in kept.items() if "mentee" in k}
+            close(copy, client.mentee)
