@@ -111,7 +111,7 @@ def test_standalone_is_plain_sgd(tmp_path: Path) -> None:
         )
 
 
-# --- the five baselines ------------------------------------------------------------------------
+# --- the five baselines ---
 
 PARTIAL = {**SETTINGS, "train__participation": 0.5, "train__rounds": 3, "runtime__keep_rounds": 4,
            "partition__classes_per_client": 4}  # fmt: skip

@@ -39,6 +39,7 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+    compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
 
     def to_toml(self) -> str:
         return "\n".join(_lines(self, comments=False)) + "\n"
@@ -91,10 +92,22 @@ def configure(
     return validate(tree)
 
 
+def configure_from(config: Config, method: str, settings: Mapping[str, Any], seed: int) -> Config:
+    """The same configuration for another method (with its defaults), settings and seed."""
+    tree = config.model_dump(mode="json", exclude={"compare"})
+    tree |= {"method": {"name": method}, "seed": seed}
+    for key, value in settings.items():
+        _put(tree, key, value)
+    return validate(tree)
+
+
 def validate(tree: Mapping[str, Any]) -> Config:
     """The configuration, or one line that names every wrong key."""
     tree = dict(tree)
     problems = []
+    if isinstance(compared := tree.get("compare"), Mapping):
+        for name in compared:
+            method_class(name)
     if isinstance(section := tree.get("method"), Mapping):
         model = method_class(str(section.get("name", "pfedes"))).Config
         try:
@@ -186,6 +199,8 @@ def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]
         if isinstance(value, Section):
             nested[key] = value
             continue
+        if isinstance(value, dict):
+            continue  # [compare.NAME] concerns comparisons, and a run is none
         shown = field.alias or key
         line = f"{shown} = {_toml(dumped[shown])}"
         yield f"{line:<34}  # {field.description}" if comments and field.description else line

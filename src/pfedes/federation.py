@@ -51,7 +51,10 @@ class Federation:
         listener: Listener | None = None,
     ) -> None:
         self.config = config
-        self.directory = _free_directory(config) if out is None else Path(out)
+        data = config.data.source.partition(":")[0]
+        self.directory = (
+            free_directory(f"{config.method.name}-{data}") if out is None else Path(out)
+        )
         self.select = select
         self.listener = listener or Listener()
         self._resumed: RunStore | None = None
@@ -218,9 +221,8 @@ def refuse_if_taken(directory: Path) -> None:
         raise StoreError(f"{directory} exists and is not an empty directory: choose another --out")
 
 
-def _free_directory(config: Config) -> Path:
-    """`runs/METHOD-DATA`, or the first of `-2`, `-3`, ... that is not taken."""
-    name = f"{config.method.name}-{config.data.source.partition(':')[0]}"
+def free_directory(name: str) -> Path:
+    """`runs/NAME`, or the first of `-2`, `-3`, ... that is not taken."""
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         if not path.exists():

@@ -138,7 +138,7 @@ class Spectator(Listener):
             self.bars.stop()
 
     def working(self, label: str, done: int, total: int) -> None:
-        self._show(label, done, total)
+        self.bar(label, done, total)
         if done >= total:
             self._hide(label)
 
@@ -152,11 +152,11 @@ class Spectator(Listener):
         verb = "resuming after" if self._first else "starting at"
         self.console.print(f"{verb} round {self._first} of {self._rounds} in {run.directory}")
         accuracy = run.rounds[-1]["accuracy"] if run.rounds else run.manifest.initial_accuracy
-        self._show("rounds", self._first, self._rounds, f"accuracy {percent(accuracy)}")
+        self.bar("rounds", self._first, self._rounds, f"accuracy {percent(accuracy)}")
 
     def round_started(self, round: int, clients: Sequence[str]) -> None:
         self._hide("clients")
-        self._show("clients", 0, len(clients))
+        self.bar("clients", 0, len(clients))
 
     def client_done(self, verdict: Verdict) -> None:
         if verdict.status != "ok":
@@ -169,14 +169,15 @@ class Spectator(Listener):
 
     def round_done(self, row: Row) -> None:
         note = f"accuracy {percent(row['accuracy'])}"
-        self._show("rounds", row["round"], self._rounds, note)
+        self.bar("rounds", row["round"], self._rounds, note)
         if not self.console.is_terminal:
             spent = time.monotonic() - self._began
             left = spent / (row["round"] - self._first) * (self._rounds - row["round"])
             line = f"round {row['round']}/{self._rounds}  {note}  {row['seconds']:.1f} s"
             self.console.print(f"{line}  {_clock(left)} left" if left else line)
 
-    def _show(self, label: str, done: int, total: int, note: str = "") -> None:
+    def bar(self, label: str, done: int, total: int, note: str = "") -> None:
+        """Shows how far something is, on a terminal."""
         if not self.console.is_terminal:
             return
         if label not in self._tasks:

@@ -14,6 +14,8 @@ ConfigFile = Annotated[
 Data = Annotated[str | None, typer.Option(help="Data set; 'pfedes data list' names them.")]
 DataDir = Annotated[Path | None, typer.Option(help="The data set's directory or its parent.")]
 Clients = Annotated[int | None, typer.Option(help="N, the number of clients.")]
+Participation = Annotated[float | None, typer.Option(help="C, the share of clients in a round.")]
+Rounds = Annotated[int | None, typer.Option(help="T, the number of rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Of all random streams.")]
 Settings = Annotated[
     list[str] | None,

@@ -11,7 +11,9 @@ from pfedes.cli.options import (
     Data,
     DataDir,
     Json,
+    Participation,
     Quiet,
+    Rounds,
     Seed,
     Settings,
     effective,
@@ -22,15 +24,14 @@ def run(
     config: ConfigFile = None,
     *,
     method: Annotated[
-        str | None, typer.Option(help="pfedes, standalone or fedavg.", show_default=False)
+        str | None,
+        typer.Option(help="pfedes, standalone, fedavg, fml, fedkd, lg_fedavg, fd or fedproto."),
     ] = None,
     data: Data = None,
     data_dir: DataDir = None,
     clients: Clients = None,
-    participation: Annotated[
-        float | None, typer.Option(help="C, the share of clients in a round.")
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(help="T, the number of rounds.")] = None,
+    participation: Participation = None,
+    rounds: Rounds = None,
     seed: Seed = None,
     settings: Settings = None,
     out: Annotated[

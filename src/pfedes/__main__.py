@@ -1,0 +1,5 @@
+"""`python -m pfedes` is the `pfedes` command."""
+
+from pfedes.cli import main
+
+main()

@@ -1,0 +1,119 @@
+"""What `pfedes compare` shows while it works and when it is done."""
+
+import json as json_module
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.table import Table as RichTable
+
+from pfedes.cli.display import Spectator, output
+from pfedes.compare import all_methods, cells_of, results_of, table_of
+from pfedes.config import Config
+from pfedes.errors import ConfigError
+from pfedes.federation import free_directory
+from pfedes.files import write_atomically
+from pfedes.methods import method_class
+from pfedes.report.formats import percent
+from pfedes.sweep import Cell, Outcome, run_cells
+from pfedes.table import Table
+
+
+def run_comparison(
+    config: Config,
+    methods: str,
+    seeds: str,
+    out: Path | None,
+    *,
+    jobs: int,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """Runs all cells in sight of the user, prints the table and writes it in every format."""
+    names = all_methods() if methods == "all" else [name.strip() for name in methods.split(",")]
+    for name in names:
+        method_class(name)
+    source = config.data.source.partition(":")[0]
+    directory = out or free_directory(f"compare-{source}")
+    cells = cells_of(config, list(dict.fromkeys(names)), _numbers(seeds), directory)
+    progress = None if quiet or json else Overview(cells)
+    try:
+        outcomes = run_cells(cells, jobs=jobs, watch=progress)
+    except KeyboardInterrupt:
+        again = f"the same command with --out {directory}"
+        print(f"pfedes: stopped; {again} goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        if progress is not None:
+            progress.stop()
+    results = results_of(outcomes, list(dict.fromkeys(names)))
+    records = [result.record() for result in results]
+    table = table_of(results, config.evaluate.targets)
+    for ending, text in (
+        ("md", table.to_markdown()),
+        ("csv", table.to_csv()),
+        ("tex", table.to_latex()),
+        ("json", json_module.dumps(records, indent=2) + "\n"),
+    ):
+        write_atomically(directory / f"compare.{ending}", text.encode())
+    if json:
+        print(json_module.dumps(records, indent=2))
+    elif quiet:
+        print(directory)
+    else:
+        _print(table, directory)
+
+
+class Overview:
+    """One bar over the rounds of all cells; elsewhere a line per finished cell."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = cells
+        self.spectator = Spectator()
+        self._told: set[str] = set()
+
+    def __call__(self, working: Sequence[Cell], outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.cell.name not in self._told:
+                self._told.add(outcome.cell.name)
+                self._tell(outcome)
+        ended = {outcome.cell.name for outcome in outcomes}
+        done = sum(c.rounds if c.name in ended else c.rounds_done() for c in self.cells)
+        total = sum(cell.rounds for cell in self.cells)
+        names = ", ".join(cell.name for cell in working)
+        self.spectator.bar("all rounds", done, total, names)
+
+    def stop(self) -> None:
+        self.spectator.stop()
+
+    def _tell(self, outcome: Outcome) -> None:
+        if outcome.run is None:
+            text = outcome.reason
+        else:
+            summary = outcome.run.summary
+            text = f"{percent(summary['mean_accuracy'])} in {summary['seconds']:.0f} s"
+        self.spectator.console.print(f"{outcome.cell.name}: {text}", soft_wrap=True)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return list(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise ConfigError(f"--seeds takes numbers separated by commas, found {text!r}") from None
+
+
+def _print(table: Table, directory: Path) -> None:
+    """At the width of a terminal: accuracies first, costs in a second table."""
+    accuracies, costs = range(5), [0, *range(5, len(table.columns))]
+    for part in (accuracies, costs):
+        shown = RichTable(box=None, pad_edge=False)
+        for index in part:
+            shown.add_column(table.columns[index], justify="right" if index else "left")
+        for row in table.rows:
+            shown.add_row(*(row[index] for index in part))
+        output().print(shown)
+        output().print()
+    for note in table.notes:
+        output().print(note, soft_wrap=True)
+    output().print(f"also as compare.md, .csv, .tex and .json in {directory}", soft_wrap=True)

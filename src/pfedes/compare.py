@@ -1,0 +1,197 @@
+"""The same federation by several methods, on equal terms.
+
+Partition, architectures, initial weights, client selections and the local budget come from the
+seed and from the common settings, so they are the same for every method.
+"""
+
+import itertools
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pfedes.config import Config, configure_from
+from pfedes.methods import METHODS, method_class
+from pfedes.report.formats import count, percent
+from pfedes.sweep import Cell, Outcome
+from pfedes.table import Table
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with one choice of its settings: a point of its grid, if it has one."""
+
+    method: str
+    point: Mapping[str, Any]
+
+    @property
+    def path(self) -> Path:
+        if not self.point:
+            return Path(self.method)
+        return Path(self.method) / ",".join(f"{key}={value}" for key, value in self.point.items())
+
+
+def cells_of(config: Config, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
+    """A cell for every method, point of its grid, and seed."""
+    return [
+        Cell(str(candidate.path / f"seed-{seed}"), chosen, out / candidate.path / f"seed-{seed}")
+        for method in methods
+        for candidate, settings in candidates(config, method)
+        for seed in seeds
+        for chosen in [configure_from(config, method, settings, seed)]
+    ]
+
+
+def candidates(config: Config, method: str) -> Iterator[tuple[Candidate, dict[str, Any]]]:
+    """What `[compare.METHOD]` asks for: a list where one value belongs is an axis of a grid."""
+    keys = config.compare.get(method, {})
+    fields = method_class(method).Config.model_fields
+    own = {field.alias or name for name, field in fields.items()}
+    axes = {key: value for key, value in keys.items() if isinstance(value, list)}
+    for values in itertools.product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        chosen = {**keys, **point}
+        settings = {
+            f"method.{key}" if key in own or "." not in key else key: value
+            for key, value in chosen.items()
+        }
+        yield Candidate(method, point), settings
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method over all seeds; or why it has none."""
+
+    method: str
+    point: Mapping[str, Any]
+    summaries: Sequence[Mapping[str, Any]]
+    validation: float | None
+    reason: str = ""
+
+    def over_seeds(self, key: str) -> tuple[float, float | None]:
+        """Mean and standard deviation over seeds."""
+        values = [summary[key] for summary in self.summaries]
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        return statistics.fmean(values), spread
+
+    def record(self) -> dict[str, Any]:
+        """All that is known, as numbers."""
+        row: dict[str, Any] = {"method": self.method, "settings": dict(self.point)}
+        if self.reason:
+            return {**row, "reason": self.reason}
+        row["seeds"] = [summary["seed"] for summary in self.summaries]
+        for key in NUMBERS:
+            row[key], row[f"{key}_seeds_std"] = self.over_seeds(key)
+        row["targets"] = [
+            _over_seeds(targets)
+            for targets in zip(*(summary["targets"] for summary in self.summaries), strict=True)
+        ]
+        return row
+
+
+NUMBERS = (
+    *("mean_accuracy", "std_accuracy", "best_accuracy", "last10_accuracy"),
+    *("floats_down", "floats_up", "flops", "seconds"),
+)
+
+
+def results_of(outcomes: Sequence[Outcome], methods: Sequence[str]) -> list[Result]:
+    """A result per method; of a grid the point that did best on validation, never on test."""
+    found = []
+    for method in methods:
+        points: dict[Path, list[Outcome]] = {}
+        for outcome in outcomes:
+            if outcome.cell.config.method.name == method:
+                points.setdefault(outcome.cell.directory.parent, []).append(outcome)
+        results = [_result(method, place.name, group) for place, group in points.items()]
+        found.append(max(results, key=lambda result: (not result.reason, result.validation or 0)))
+    return found
+
+
+def _result(method: str, place: str, outcomes: Sequence[Outcome]) -> Result:
+    point = dict(part.split("=", 1) for part in place.split(",")) if place != method else {}
+    for outcome in outcomes:
+        if outcome.run is None:
+            return Result(method, point, [], None, outcome.reason)
+    runs = [outcome.run for outcome in outcomes if outcome.run is not None]
+    scores = [run.manifest.best_validation for run in runs]
+    known = [score for score in scores if score is not None]
+    summaries = [run.summary for run in runs]
+    return Result(method, point, summaries, statistics.fmean(known) if known else None)
+
+
+def _over_seeds(targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Costs until a target, averaged over seeds; none where a seed never reached it."""
+    row: dict[str, Any] = {"accuracy": targets[0]["accuracy"]}
+    for key in ("round", "floats", "flops"):
+        values = [target[key] for target in targets]
+        row[key] = None if None in values else statistics.fmean(values)
+    return row
+
+
+def table_of(results: Sequence[Result], targets: Sequence[float]) -> Table:
+    """The table that people read."""
+    goals = [percent(target).replace(".00", "") for target in targets]
+    columns = [
+        "method",
+        "accuracy",
+        "over clients",
+        "best by val.",
+        "last 10",
+        "floats",
+        "FLOP",
+        "time",
+        *(f"until {goal}: {what}" for goal in goals for what in ("round", "floats", "FLOP")),
+    ]
+    rows = []
+    for result in sorted(results, key=_rank):
+        if result.reason:
+            rows.append([result.method, *["-"] * (len(columns) - 1)])
+            continue
+        record = result.record()
+        until = [
+            "not reached" if what == "round" and target[what] is None else count(target[what])
+            for target in record["targets"]
+            for what in ("round", "floats", "flops")
+        ]
+        rows.append(
+            [
+                result.method,
+                _with_spread(*result.over_seeds("mean_accuracy")),
+                _points(record["std_accuracy"]),
+                _percent(record["best_accuracy"]),
+                _percent(record["last10_accuracy"]),
+                count(record["floats_down"] + record["floats_up"]),
+                count(record["flops"]),
+                f"{record['seconds']:.0f} s",
+                *until,
+            ]
+        )
+    notes = [f"{r.method}: {r.reason}" for r in results if r.reason]
+    notes += [
+        f"{r.method}: {', '.join(f'{k} = {v}' for k, v in r.point.items())}, chosen by validation"
+        for r in results
+        if r.point and not r.reason
+    ]
+    return Table(columns, rows, notes)
+
+
+def _rank(result: Result) -> tuple[bool, float]:
+    return bool(result.reason), -(result.over_seeds("mean_accuracy")[0] if result.summaries else 0)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _with_spread(mean: float, spread: float | None) -> str:
+    return _percent(mean) if spread is None else f"{_percent(mean)} ± {_points(spread)}"
+
+
+def all_methods() -> list[str]:
+    return list(METHODS)

@@ -1,0 +1,21 @@
+"""`python -m pfedes.leash ARGUMENTS`: the `pfedes` command, ending when its parent does.
+
+The parent holds the other end of standard input. When it is gone, however it went, the pipe
+closes, and this process ends at once: commits are atomic, so nothing is lost by it.
+"""
+
+import os
+import sys
+import threading
+
+from pfedes.cli import main
+
+
+def _wait_for_the_end() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+    main()
