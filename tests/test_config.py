@@ -117,3 +117,35 @@ def test_a_configuration_is_a_value() -> None:
     assert validate(tomllib.loads(configure().to_toml())) == Config()
     with pytest.raises(ValueError, match="frozen"):
         Config().seed = 3  # type: ignore[misc]
+
+
+def test_the_released_preset(tmp_path: Path) -> None:
+    config = configure(settings={"preset": "released"})
+    assert (config.train.epochs, config.train.batch_size, config.train.augment) == (10, 512, True)
+    assert (config.models.assign, config.models.init) == ("round_robin", "shared")
+    assert (config.partition.split, config.partition.rule) == ("official", "floor")
+    assert (config.method.mu, config.method.extractor_epochs) == (0.5, 20)  # type: ignore[attr-defined]
+    homogeneous = configure(settings={"preset": "released", "models.pool": ["cnn1"]})
+    assert homogeneous.method.extractor_epochs == 10  # type: ignore[attr-defined]
+    mine = configure(settings={"preset": "released", "train.epochs": 3, "method.mu": 0.2})
+    assert (mine.train.epochs, mine.train.batch_size) == (3, 512)
+    assert mine.method.mu == 0.2  # type: ignore[attr-defined]
+    other = configure(method="fml", settings={"preset": "released"})
+    assert (other.method.name, other.train.epochs) == ("fml", 10)
+    (tmp_path / "c.toml").write_text(mine.to_toml())
+    assert configure(tmp_path / "c.toml") == mine
+    with pytest.raises(ConfigError, match="preset = 'published'"):
+        configure(settings={"preset": "published"})
+
+
+def test_a_method_of_ones_own_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "mine_own.py").write_text("class NoMethod: pass\nvalue = 3\n")
+    for name, message in [
+        ("nowhere_at_all:X", "cannot be imported: No module named 'nowhere_at_all'"),
+        ("mine_own:Y", "cannot be imported: module 'mine_own' has no attribute 'Y'"),
+        ("mine_own:NoMethod", "is not a subclass of pfedes.Method"),
+        ("mine_own:value", "is not a subclass of pfedes.Method"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            configure(method=name)
+        assert message in str(error.value)

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import torch
 from PIL import Image
 
 from pfedes import ConfigError, DataError
-from pfedes.data import sources
+from pfedes.data import binary, parquet, sources
+from pfedes.data.augment import Augmentation
 from pfedes.data.dataset import Dataset
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig
@@ -47,7 +49,8 @@ def test_synthetic_data_of_any_size() -> None:
     ("source", "message"),
     [
         ("cifar", "unknown data set 'cifar'; did you mean 'cifar10'"),
-        ("digits:7", "'digits' takes no argument"),
+        ("digits:7", "'digits': argument '7', but it takes none"),
+        ("folder", "'folder': argument '', but it needs one"),
         ("synthetic:sample=3", "did you mean 'samples'"),
         ("synthetic:samples=-3", "positive whole number, found '-3'"),
         ("synthetic:samples=3", "3 samples cannot show 10 classes"),
@@ -217,3 +220,204 @@ def test_real_cifar(
     table = pq.read_table(cifar / name / "test-00000-of-00001.parquet")
     image = Image.open(io.BytesIO(table["img"][1234].as_py()["bytes"]))
     assert (np.asarray(image) == data.images[50_000 + 1234]).all()
+
+
+# --- other sources ---
+
+
+def _binary(home: Path, name: str, rows: int) -> np.ndarray:
+    """The binary version of CIFAR with so many rows a file; returns all pixels, channels first."""
+    rng = np.random.default_rng(0)
+    classes = parquet.CLASSES[name]
+    home.mkdir(parents=True)
+    pixels = []
+    for file in [*binary.TRAIN[name], binary.TEST[name]]:
+        block = rng.integers(0, 256, (rows, binary.LABELS[name] + binary.PIXELS), np.uint8)
+        block[:, : binary.LABELS[name]] = rng.integers(0, classes, (rows, 1))
+        (home / file).write_bytes(block.tobytes())
+        pixels.append(block[:, binary.LABELS[name] :].reshape(-1, 3, 32, 32))
+    names = "\n".join(f"class{number}" for number in range(classes))
+    (home / binary.NAMES[name]).write_text(names + "\n\n")
+    return np.concatenate(pixels)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("archived", [False, True])
+def test_the_official_binary_version(name: str, archived: bool, tmp_path: Path) -> None:
+    home = tmp_path / "data" / binary.FOLDER[name]
+    pixels = _binary(home, name, rows=7)
+    if archived:
+        with tarfile.open(tmp_path / "data" / binary.ARCHIVE[name], "w:gz") as tar:
+            tar.add(home, binary.FOLDER[name])
+        shutil.rmtree(home)
+    data = load(name, tmp_path / "data")
+    assert len(data) == len(pixels) == data.official_train + 7
+    assert (data.images == pixels.transpose(0, 2, 3, 1)).all()
+    assert data.class_names[3] == "class3"
+
+
+def test_damaged_binary_files(tmp_path: Path) -> None:
+    home = tmp_path / binary.FOLDER["cifar10"]
+    _binary(home, "cifar10", rows=3)
+    (home / "data_batch_2.bin").write_bytes(b"123")
+    with pytest.raises(DataError, match=r"data_batch_2.bin has 3 bytes, no multiple of 3073"):
+        load("cifar10", tmp_path)
+    (home / "data_batch_2.bin").unlink()
+    with pytest.raises(DataError, match=r"data_batch_2.bin cannot be read"):
+        load("cifar10", tmp_path)
+    shutil.rmtree(home)
+    (tmp_path / binary.ARCHIVE["cifar10"]).write_bytes(b"no archive")
+    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz: data_batch_1.bin cannot be read"):
+        load("cifar10", tmp_path)
+
+
+def _picture(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (20, 20)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+def test_a_folder_of_pictures(tmp_path: Path) -> None:
+    for label, colour in (("cat", (9, 0, 0)), ("dog", (0, 9, 0))):
+        for number in range(3):
+            _picture(tmp_path / "pets" / label / f"{number}.png", colour)
+    data = load(f"folder:{tmp_path / 'pets'}")
+    assert data.class_names == ("cat", "dog")
+    assert data.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.images[4, 3, 3].tolist() == [0, 9, 0]
+    assert data.shape == (3, 20, 20)
+    before = data.digest
+    _picture(tmp_path / "pets" / "dog" / "2.png", (1, 2, 3))
+    assert load(f"folder:{tmp_path / 'pets'}").digest != before
+
+    _picture(tmp_path / "pets" / "dog" / "3.png", (0, 0, 0), (20, 30))
+    with pytest.raises(DataError, match=r"3.png is 30x20, the first is 20x20: set data.image_size"):
+        load(f"folder:{tmp_path / 'pets'}")
+    sized = DataConfig(source=f"folder:{tmp_path / 'pets'}", image_size=16)
+    assert sources.load(sized).shape == (3, 16, 16)
+    (tmp_path / "pets" / "dog" / "3.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"3.png cannot be read as a picture"):
+        load(f"folder:{tmp_path / 'pets'}")
+
+
+def test_a_folder_with_a_test_set(tmp_path: Path) -> None:
+    for part, count in (("train", 4), ("test", 2)):
+        for label in ("a", "b"):
+            for number in range(count):
+                _picture(tmp_path / "set" / part / label / f"{number}.png", (number, 0, 0))
+    data = load(f"folder:{tmp_path / 'set'}")
+    assert (len(data), data.official_train) == (12, 8)
+    assert data.labels.tolist() == [0] * 4 + [1] * 4 + [0] * 2 + [1] * 2
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [("nowhere", "does not exist"), (".", "needs a folder for each of at least two classes")],
+)
+def test_folders_that_will_not_do(place: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        load(f"folder:{tmp_path / place}")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(DataError, match="holds no pictures"):
+        load(f"folder:{tmp_path}")
+
+
+def test_a_local_copy_of_a_hub_data_set(tiny: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra 'hub'")
+    features = datasets.Features(
+        {"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    home = tmp_path / "copy"
+    home.mkdir()
+    for part, labels in (("train", [0, 1, 1]), ("test", [1])):
+        rows = {"img": [Image.new("RGB", (24, 24), (label, 7, 7)) for label in labels]}
+        rows["label"] = labels
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(home / f"{part}.parquet")
+    data = load("hf:somebody/pets", home)
+    assert data.class_names == ("cat", "dog")
+    assert data.labels.tolist() == [0, 1, 1, 1]
+    assert data.official_train == 3
+    assert data.images[3, 0, 0].tolist() == [1, 7, 7]
+    with pytest.raises(DataError, match="does not exist"):
+        load("hf:somebody/pets", tmp_path / "nowhere")
+    (tmp_path / "bad").mkdir()
+    with pytest.raises(DataError, match="cannot load somebody/pets from"):
+        load("hf:somebody/pets", tmp_path / "bad")
+
+
+def test_the_real_cifar_through_the_hub_reader(cifar: Path, tmp_path: Path) -> None:
+    """The reader for any hub data set finds what the one for CIFAR finds."""
+    pytest.importorskip("datasets", reason="needs the extra 'hub'")
+    home = tmp_path / "copy"
+    home.mkdir()
+    for part in ("train", "test"):
+        table = pq.read_table(cifar / "cifar100" / f"{part}-00000-of-00001.parquet").slice(0, 40)
+        pq.write_table(table, home / f"{part}-00000-of-00001.parquet")
+    data, whole = load("hf:uoft-cs/cifar100", home), load("cifar100", home)
+    assert (data.images == whole.images).all()
+    assert (data.labels == whole.labels).all()
+    assert data.class_names == whole.class_names
+    assert "apple" in data.class_names
+
+
+# --- augmentation ---
+
+
+def marked(count: int = 64) -> torch.Tensor:
+    """Images whose every pixel is different."""
+    return torch.arange(1, 1 + 8 * 8 * 3).to(torch.uint8).reshape(1, 8, 8, 3).repeat(count, 1, 1, 1)
+
+
+def augmentation(seed: int = 0) -> Augmentation:
+    return Augmentation(torch.Generator().manual_seed(seed))
+
+
+def test_flips_mirror_about_half() -> None:
+    pixels = marked()
+    flipped = augmentation().flip(pixels)
+    mirrored = (flipped == pixels.flip(2)).flatten(1).all(1)
+    same = (flipped == pixels).flatten(1).all(1)
+    assert (mirrored ^ same).all()
+    assert 16 < mirrored.sum() < 48
+
+
+def test_crops_shift_by_up_to_four() -> None:
+    pixels = marked(200)
+    cropped = augmentation().crop(pixels)
+    padded = torch.zeros(16, 16, 3, dtype=torch.uint8)
+    padded[4:12, 4:12] = pixels[0]
+    windows = {
+        (top, left): padded[top : top + 8, left : left + 8] for top in range(9) for left in range(9)
+    }
+    found = set()
+    for image in cropped:
+        (place,) = [key for key, window in windows.items() if torch.equal(image, window)]
+        found.add(place)
+    assert {top for top, _ in found} == set(range(9))
+    assert {left for _, left in found} == set(range(9))
+
+
+def test_erasing_blackens_one_rectangle_of_about_half() -> None:
+    pixels = torch.full((400, 32, 32, 3), 9, dtype=torch.uint8)
+    erased = augmentation().erase(pixels) == 0
+    touched = erased.flatten(1).any(1)
+    assert 150 < touched.sum() < 250
+    for hole in erased[touched][:50, :, :, 0]:
+        rows, columns = hole.any(1).nonzero().flatten(), hole.any(0).nonzero().flatten()
+        box = hole[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
+        assert box.all()
+        assert 0.01 < box.numel() / 1024 < 0.36
+
+
+def test_only_training_images_are_augmented_and_the_stream_decides() -> None:
+    samples = Samples(marked(8), torch.arange(8), Normaliser.of([0.0] * 3, [1.0] * 3))
+
+    def epoch(seed: int | None) -> torch.Tensor:
+        augment = None if seed is None else augmentation(seed)
+        order = torch.Generator().manual_seed(5)
+        return torch.cat([batch.x for batch in samples.shuffled(4, order, augment)])
+
+    assert torch.equal(epoch(1), epoch(1))
+    assert not torch.equal(epoch(1), epoch(2))
+    assert not torch.equal(epoch(1), epoch(None))
+    assert torch.equal(torch.cat([b.x for b in samples.in_order(4)]), samples.batch(slice(None)).x)

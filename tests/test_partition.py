@@ -149,3 +149,78 @@ def test_a_split_must_add_up() -> None:
         configure(settings={"partition.split": [0.8, 0.1, 0.2]})
     with pytest.raises(ConfigError, match="some for train and test"):
         configure(settings={"partition.split": [0.9, 0.1, 0.0]})
+
+
+# --- the official split, and the legacy rules ---
+
+
+def official(labels: np.ndarray, test: np.ndarray, seed: int = 0, **config: object) -> list[Share]:
+    settings = PartitionConfig(split="official", **config)  # type: ignore[arg-type]
+    return partition(labels, settings, np.random.default_rng(seed), official_test=test)
+
+
+def cifar_like(per_class: int = 600, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of which the last sixth is the official test set."""
+    labels = np.concatenate(
+        [np.repeat(np.arange(classes), n) for n in (per_class * 5 // 6, per_class // 6)]
+    )
+    return labels, np.arange(len(labels)) >= classes * per_class * 5 // 6
+
+
+@pytest.mark.parametrize("kind", ["classes", "dirichlet", "iid"])
+def test_the_official_test_set_stays_test(kind: str) -> None:
+    labels, is_test = cifar_like()
+    shares = official(labels, is_test, kind=kind, clients=10, alpha=5.0)
+    assert len(assert_sound(labels, shares)) == len(labels)
+    assert all(is_test[share.test].all() for share in shares)
+    assert not any(is_test[np.concatenate([s.train, s.val])].any() for s in shares)
+    assert sum(len(s.train) for s in shares) == 4000
+    assert sum(len(s.val) for s in shares) == 1000
+    if kind == "classes":
+        for share in shares:
+            held = [set(labels[part]) for part in (share.train, share.val, share.test)]
+            assert held[0] == held[1] == held[2]
+            assert len(held[0]) == 2
+            assert len(share.train) / len(share.test) == pytest.approx(4, rel=0.1)
+
+
+def test_without_an_official_test_set_there_is_no_official_split() -> None:
+    labels = np.arange(100) % 10
+    with pytest.raises(PartitionError, match="no test set of its own"):
+        official(labels, np.zeros(100, bool), clients=5)
+
+
+def test_the_official_split_names_the_largest_number_too() -> None:
+    labels, is_test = cifar_like(per_class=60)  # 50 training (40 after validation), 10 test
+    assert official(labels, is_test, clients=50)
+    with pytest.raises(PartitionError, match="largest number that works is 50"):
+        official(labels, is_test, clients=51)
+
+
+def test_legacy_rules_lose_what_they_are_known_to_lose() -> None:
+    """CIFAR-10's shape, 10 clients of 2 classes: floor loses a few, floor + 1 a third."""
+    labels = np.repeat(np.arange(10), 6000)
+    used = {
+        rule: sum(len(s.rows()) for s in deal(labels, rule=rule, clients=10)) / len(labels)
+        for rule in ("even", "floor", "floor_plus_one")
+    }
+    assert used["even"] == 1
+    assert 0.999 < used["floor"] < 1
+    assert used["floor_plus_one"] == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_legacy_rules_give_a_class_twice_where_they_are_known_to() -> None:
+    labels = np.repeat(np.arange(10), 600)
+    fewer = 0
+    for seed in range(20):
+        shares = deal(labels, seed, rule="floor", clients=50, classes_per_client=8)
+        fewer += sum(len(np.unique(labels[share.rows()])) < 8 for share in shares)
+    assert fewer / (20 * 50) == pytest.approx(0.54, abs=0.08)
+
+
+@pytest.mark.parametrize("clients", [4, 7, 12])
+def test_where_the_floor_rule_breaks_it_says_so(clients: int) -> None:
+    labels = np.repeat(np.arange(10), 600)
+    with pytest.raises(PartitionError, match=r"runs out of shares at client .* multiple of 10"):
+        deal(labels, rule="floor", clients=clients)
+    assert_sound(labels, deal(labels, rule="floor_plus_one", clients=clients))

@@ -7,7 +7,7 @@ import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError
@@ -32,6 +32,9 @@ class Config(Section):
     """Everything that determines a run."""
 
     seed: int = Field(0, ge=0, description="of all random streams")
+    preset: Literal["paper", "released"] = Field(
+        "paper", description="paper | released (the authors' code); explicit keys win"
+    )
     data: DataConfig = DataConfig()
     partition: PartitionConfig = PartitionConfig()
     models: ModelsConfig = ModelsConfig()
@@ -103,7 +106,7 @@ def configure_from(config: Config, method: str, settings: Mapping[str, Any], see
 
 def validate(tree: Mapping[str, Any]) -> Config:
     """The configuration, or one line that names every wrong key."""
-    tree = dict(tree)
+    tree = _with_preset(tree)
     problems = []
     if isinstance(compared := tree.get("compare"), Mapping):
         for name in compared:
@@ -134,6 +137,29 @@ def parse_setting(text: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         value = raw
     return key.strip(), value
+
+
+def _with_preset(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with the preset's keys where it has none of its own."""
+    if tree.get("preset") != "released":
+        return dict(tree)
+    sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in tree.items()}
+    preset: dict[str, dict[str, Any]] = {
+        "train": {"epochs": 10, "batch_size": 512, "augment": True},
+        "models": {"assign": "round_robin", "init": "shared"},
+        "partition": {"split": "official", "rule": "floor"},
+    }
+    if isinstance(method := tree.get("method", {}), Mapping) and (
+        method.get("name", "pfedes") == "pfedes"
+    ):
+        models = tree.get("models", {})
+        one_model = isinstance(models, Mapping) and len(models.get("pool", "many")) == 1
+        preset["method"] = {"mu": 0.5, "extractor_epochs": 10 if one_model else 20}
+    for name, keys in preset.items():
+        own = sections.setdefault(name, {})
+        if isinstance(own, dict):
+            sections[name] = {**keys, **own}
+    return sections
 
 
 def _read(path: Path) -> dict[str, Any]:

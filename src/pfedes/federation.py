@@ -16,7 +16,7 @@ from pfedes.errors import MethodError, StoreError
 from pfedes.fleet.base import Failure, Fleet, Task
 from pfedes.ledger import Ledger
 from pfedes.listener import Listener
-from pfedes.methods.base import Context, Method, Received
+from pfedes.methods.base import Context, Method, Received, in_one_line
 from pfedes.payload import State
 from pfedes.recorder import Row
 from pfedes.run import Run
@@ -107,8 +107,7 @@ class Federation:
         method, ctx = simulation.method, simulation.context(0)
         cards = fleet.enroll()
         if problems := method.check(cards, ctx):
-            more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise MethodError("; ".join(map(str, problems[:3])) + more)
+            raise MethodError(in_one_line(problems))
         state = method.start(cards, ctx)
         tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
         scores, failures = self._evaluate(fleet, tasks)
@@ -223,6 +222,7 @@ def refuse_if_taken(directory: Path) -> None:
 
 def free_directory(name: str) -> Path:
     """`runs/NAME`, or the first of `-2`, `-3`, ... that is not taken."""
+    name = name.replace(":", "-")
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         if not path.exists():

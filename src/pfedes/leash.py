@@ -5,14 +5,15 @@ closes, and this process ends at once: commits are atomic, so nothing is lost by
 """
 
 import os
-import sys
 import threading
 
 from pfedes.cli import main
 
 
 def _wait_for_the_end() -> None:
-    sys.stdin.buffer.read()
+    # Not through sys.stdin, whose lock a thread may not hold when the interpreter ends.
+    while os.read(0, 4096):
+        pass
     os._exit(1)
 
 

@@ -37,7 +37,12 @@ class Population:
         self._known_cards: dict[str, Card] = {}
         self.normaliser = _normaliser(dataset, data)
         rows = stratified(dataset.labels, data.limit, streams.numpy("limit"))
-        shares = partition(dataset.labels[rows], partition_config, streams.numpy("partition"))
+        shares = partition(
+            dataset.labels[rows],
+            partition_config,
+            streams.numpy("partition"),
+            official_test=rows >= dataset.official_train,
+        )
         self.names = [f"client-{number:04d}" for number in range(len(shares))]
         self.shares = dict(zip(self.names, [_mapped(rows, s) for s in shares], strict=True))
         self.architectures = dict(

@@ -22,11 +22,16 @@ log = logging.getLogger(__name__)
 Rows = NDArray[np.int64]
 
 
-def _is_split(shares: tuple[float, float, float]) -> tuple[float, float, float]:
-    train, _, test = shares
-    if min(shares) < 0 or train <= 0 or test <= 0 or abs(sum(shares) - 1) > 1e-9:
+Shares = tuple[float, float, float]
+
+
+def _is_split(split: Shares | Literal["official"]) -> Shares | Literal["official"]:
+    if split == "official":
+        return split
+    train, _, test = split
+    if min(split) < 0 or train <= 0 or test <= 0 or abs(sum(split) - 1) > 1e-9:
         raise ValueError("must be three shares that add up to 1, with some for train and test")
-    return shares
+    return split
 
 
 class PartitionConfig(Section):
@@ -38,8 +43,12 @@ class PartitionConfig(Section):
     clients: int = Field(10, ge=1, description="N, the number of clients")
     classes_per_client: int = Field(2, ge=1, description="classes only: how many each client holds")
     alpha: float = Field(0.5, gt=0, description="dirichlet only: small = every client differs")
-    split: Annotated[tuple[float, float, float], AfterValidator(_is_split)] = Field(
-        (0.8, 0.1, 0.1), description="train, validation, test share of each client's data"
+    split: Annotated[Shares | Literal["official"], AfterValidator(_is_split)] = Field(
+        (0.8, 0.1, 0.1),
+        description="shares of train, validation, test; or official (own test set, rest 4:1)",
+    )
+    rule: Literal["even", "floor", "floor_plus_one"] = Field(
+        "even", description="classes only: even | the two faulty legacy rules, to replicate"
     )
 
 
@@ -56,10 +65,37 @@ class Share:
         return rows
 
 
-def partition(labels: Rows, config: PartitionConfig, rng: np.random.Generator) -> list[Share]:
-    """One share per client: disjoint, and never without training or test samples."""
-    deal = {"classes": _by_classes, "dirichlet": _by_dirichlet, "iid": _evenly}[config.kind]
-    return [_split(labels, rows, config.split, rng) for rows in deal(labels, config, rng)]
+def partition(
+    labels: Rows,
+    config: PartitionConfig,
+    rng: np.random.Generator,
+    official_test: NDArray[np.bool_] | None = None,
+) -> list[Share]:
+    """One share per client: disjoint, and never without training or test samples.
+
+    `official_test` marks the samples of the source's own test set, for `split = "official"`.
+    """
+    plan = {"classes": _plan_classes, "dirichlet": _plan_dirichlet, "iid": _plan_evenly}[
+        config.kind
+    ]
+    if config.split != "official":
+        everything = np.arange(len(labels))
+        holdings = plan([labels], config, rng)
+        owned = _feed_the_poorest(_deal(labels, everything, holdings, config, rng), rng)
+        return [_split(labels, rows, config.split, rng) for rows in owned]
+    if official_test is None or not official_test.any() or official_test.all():
+        raise PartitionError(
+            "partition.split = 'official', but the data has no test set of its own"
+        )
+    train, val = _four_to_one(labels, np.flatnonzero(~official_test), rng)
+    test = np.flatnonzero(official_test)
+    holdings = plan([labels[train], labels[test]], config, rng)
+    dealt = [_deal(labels, rows, holdings, config, rng) for rows in (train, val, test)]
+    shares = [Share(*parts) for parts in zip(*dealt, strict=True)]
+    for number, share in enumerate(shares):
+        if not len(share.train) or not len(share.test):
+            raise PartitionError(f"client {number} is left without training or test samples")
+    return shares
 
 
 def apportion(total: int, weights: Sequence[float] | NDArray[np.generic]) -> Rows:
@@ -72,34 +108,66 @@ def apportion(total: int, weights: Sequence[float] | NDArray[np.generic]) -> Row
     return counts
 
 
-def _by_classes(labels: Rows, config: PartitionConfig, rng: np.random.Generator) -> list[Rows]:
+Holdings = dict[int, list[tuple[int, float]]]
+"""For each class the clients that hold it, and how much of it relative to each other."""
+
+
+def _deal(
+    labels: Rows,
+    rows: Rows,
+    holdings: Holdings,
+    config: PartitionConfig,
+    rng: np.random.Generator,
+) -> list[Rows]:
+    """Cuts each class among its holders; the same holdings deal any number of splits alike."""
+    parts: list[list[Rows]] = [[np.empty(0, np.int64)] for _ in range(config.clients)]
+    for label, held in holdings.items():
+        own = rng.permutation(rows[labels[rows] == label])
+        shares = np.array([share for _, share in held])
+        if config.kind != "classes":
+            counts = apportion(len(own), shares)
+        elif config.rule == "even":
+            counts = _at_least(_least(config), apportion(len(own), shares))
+        else:
+            counts = np.floor(shares * len(own)).astype(np.int64)  # the rest stays unused
+        for (client, _), piece in zip(held, np.split(own, counts.cumsum())[:-1], strict=True):
+            parts[client].append(piece)
+    return [np.sort(np.concatenate(pieces)) for pieces in parts]
+
+
+def _plan_classes(
+    pools: Sequence[Rows], config: PartitionConfig, rng: np.random.Generator
+) -> Holdings:
     """Each client holds c distinct classes, of each a share drawn from uniform(0.4, 0.6)."""
-    classes, sizes = np.unique(labels, return_counts=True)
-    per_client, clients = config.classes_per_client, config.clients
+    classes, clients, per_client = np.unique(pools[0]), config.clients, config.classes_per_client
     if per_client > len(classes):
         raise PartitionError(
             f"partition.classes_per_client = {per_client}, but the data has {len(classes)} classes"
         )
-    least = 2 if per_client == 1 else 1  # enough for a training and a test sample
-    holders_at_most = int(sizes.min()) // least
-    if math.ceil(per_client * clients / len(classes)) > holders_at_most:
-        _too_many(clients, len(classes) * holders_at_most // per_client, len(labels))
-
-    holders = _assign_classes(len(classes), per_client, clients, rng)
-    parts: list[list[Rows]] = [[] for _ in range(clients)]
-    for label, holding in zip(classes, holders, strict=True):
-        if not holding:
+    if config.rule == "even":
+        smallest = min(int((pool == label).sum()) for pool in pools for label in classes)
+        holders_at_most = smallest // _least(config)
+        if math.ceil(per_client * clients / len(classes)) > holders_at_most:
+            most = len(classes) * holders_at_most // per_client
+            _too_many(clients, most, sum(map(len, pools)))
+        holders = _assign_evenly(len(classes), per_client, clients, rng)
+    else:
+        holders = _assign_as_pfedhn(len(classes), config, rng)
+    holdings: Holdings = {}
+    for label, clients_of in zip(classes.tolist(), holders, strict=True):
+        if not clients_of:
             log.warning("class %s has no client: %d x %d is too few", label, clients, per_client)
             continue
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        shares = rng.uniform(0.4, 0.6, len(holding))
-        counts = _at_least(least, apportion(len(rows), shares))
-        for client, piece in zip(holding, np.split(rows, counts.cumsum()[:-1]), strict=True):
-            parts[client].append(piece)
-    return [np.concatenate(pieces) for pieces in parts]
+        places = len(clients_of)
+        if config.rule == "floor_plus_one":
+            places = per_client * clients // len(classes) + 1  # one share may go to nobody
+        shares = rng.uniform(0.4, 0.6, places)
+        shares /= shares.sum()
+        holdings[label] = list(zip(clients_of, shares.tolist(), strict=False))
+    return holdings
 
 
-def _assign_classes(
+def _assign_evenly(
     classes: int, per_client: int, clients: int, rng: np.random.Generator
 ) -> list[list[int]]:
     """The clients that hold each class.
@@ -118,20 +186,50 @@ def _assign_classes(
     return holders
 
 
-def _by_dirichlet(labels: Rows, config: PartitionConfig, rng: np.random.Generator) -> list[Rows]:
+def _assign_as_pfedhn(
+    classes: int, config: PartitionConfig, rng: np.random.Generator
+) -> list[list[int]]:
+    """The rule that public code has, faults and all: a client may draw the same class twice."""
+    extra = config.rule == "floor_plus_one"
+    places = np.full(classes, config.classes_per_client * config.clients // classes + extra)
+    holders: list[list[int]] = [[] for _ in range(classes)]
+    for client in range(config.clients):
+        for _ in range(config.classes_per_client):
+            label = int(rng.choice(np.flatnonzero(places == places.max())))
+            if places[label] < 1:
+                raise PartitionError(
+                    f"partition.rule = {config.rule!r} runs out of shares at client {client}: make "
+                    f"clients x classes_per_client a multiple of {classes}, or use 'even'"
+                )
+            places[label] -= 1
+            holders[label].append(client)
+    return holders
+
+
+def _plan_dirichlet(
+    pools: Sequence[Rows], config: PartitionConfig, rng: np.random.Generator
+) -> Holdings:
     """Each class is spread over the clients by proportions drawn from Dirichlet(alpha)."""
-    _enough_for_all(labels, config.clients)
-    parts: list[list[Rows]] = [[] for _ in range(config.clients)]
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        # The smallest alphas underflow to all zeros; then one client takes the class.
+    _enough_for_all(pools, config.clients)
+    holdings: Holdings = {}
+    for label in np.unique(pools[0]).tolist():
         shares = rng.dirichlet(np.full(config.clients, config.alpha))
         if not shares.sum() > 0:
+            # The smallest alphas underflow to all zeros; then one client takes the class.
             shares = np.eye(config.clients)[rng.integers(config.clients)]
-        counts = apportion(len(rows), shares)
-        for part, piece in zip(parts, np.split(rows, counts.cumsum()[:-1]), strict=True):
-            part.append(piece)
-    return _feed_the_poorest([np.concatenate(pieces) for pieces in parts], rng)
+        holdings[label] = list(enumerate(shares.tolist()))
+    return holdings
+
+
+def _plan_evenly(
+    pools: Sequence[Rows], config: PartitionConfig, rng: np.random.Generator
+) -> Holdings:
+    """Each client holds the same share of each class; who gets what is left over is random."""
+    _enough_for_all(pools, config.clients)
+    return {
+        label: [(int(client), 1.0) for client in rng.permutation(config.clients)]
+        for label in np.unique(pools[0]).tolist()
+    }
 
 
 def _feed_the_poorest(parts: list[Rows], rng: np.random.Generator) -> list[Rows]:
@@ -147,17 +245,26 @@ def _feed_the_poorest(parts: list[Rows], rng: np.random.Generator) -> list[Rows]
     return parts
 
 
-def _evenly(labels: Rows, config: PartitionConfig, rng: np.random.Generator) -> list[Rows]:
-    """Each class is dealt round the table, starting where the class before it ended."""
-    _enough_for_all(labels, config.clients)
-    mixed = rng.permutation(len(labels))
-    deck = mixed[np.argsort(labels[mixed], kind="stable")]
-    return [deck[client :: config.clients] for client in range(config.clients)]
+def _four_to_one(labels: Rows, rows: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Training and validation rows, 4:1 in every class."""
+    train, val = [], []
+    for label in np.unique(labels[rows]):
+        own = rng.permutation(rows[labels[rows] == label])
+        cut = round(len(own) / 5)
+        val.append(own[:cut])
+        train.append(own[cut:])
+    return np.concatenate(train), np.concatenate(val)
 
 
-def _enough_for_all(labels: Rows, clients: int) -> None:
-    if len(labels) < 2 * clients:
-        _too_many(clients, len(labels) // 2, len(labels))
+def _least(config: PartitionConfig) -> int:
+    """How many samples of a class its holder needs to have something to train and to test on."""
+    return 2 if config.classes_per_client == 1 and config.split != "official" else 1
+
+
+def _enough_for_all(pools: Sequence[Rows], clients: int) -> None:
+    most = len(pools[0]) // 2 if len(pools) == 1 else min(map(len, pools))
+    if clients > most:
+        _too_many(clients, most, sum(map(len, pools)))
 
 
 def _too_many(clients: int, most: int, samples: int) -> None:
@@ -170,15 +277,13 @@ def _too_many(clients: int, most: int, samples: int) -> None:
 def _at_least(least: int, counts: Rows) -> Rows:
     """Raises every count to `least`, at the expense of the largest."""
     counts = counts.copy()
-    while counts.min() < least:
+    while len(counts) and counts.min() < least <= counts.max() - 1:
         counts[counts.argmax()] -= 1
         counts[counts.argmin()] += 1
     return counts
 
 
-def _split(
-    labels: Rows, rows: Rows, shares: tuple[float, float, float], rng: np.random.Generator
-) -> Share:
+def _split(labels: Rows, rows: Rows, shares: Shares, rng: np.random.Generator) -> Share:
     """Train, validation and test in proportion, all with the same classes where sizes allow."""
     rows = rng.permutation(rows)
     _, kind, sizes = np.unique(labels[rows], return_inverse=True, return_counts=True)

@@ -20,6 +20,9 @@ class DataConfig(Section):
         description="a name of 'pfedes data list'",
     )
     dir: str = Field("", description="the data set's directory or its parent; '' = $PFEDES_DATA")
+    image_size: int = Field(
+        0, ge=0, description="folder and hf: bring images to this height and width; 0 = as they are"
+    )
     limit: int = Field(0, ge=0, description="use only this many samples, stratified; 0 = all")
     normalise: Literal["dataset", "imagenet", "none"] = Field(
         "dataset", description="dataset (its own training statistics) | imagenet | none"
@@ -28,27 +31,55 @@ class DataConfig(Section):
 
 SOURCES = {
     "digits": "1,797 handwritten digits of scikit-learn, brought to 3x32x32; needs no files",
-    "cifar10": "60,000 photographs in 10 classes; parquet files in the Hugging Face layout",
-    "cifar100": "60,000 photographs in 100 classes; parquet files in the Hugging Face layout",
+    "cifar10": "60,000 photographs in 10 classes; parquet files or the official binary archive",
+    "cifar100": "60,000 photographs in 100 classes; likewise",
     "synthetic": "generated, any size: synthetic:samples=10000,classes=10,size=32,channels=3",
+    "folder": "your own images: folder:PATH with PATH/CLASS/*.png, or PATH/{train,test}/CLASS/",
+    "hf": "a Hugging Face data set: hf:owner/name, or a copy of it in --data-dir; extra 'hub'",
 }
 
 
 def load(config: DataConfig, progress: Progress = silent) -> Dataset:
     """Opens the configured data set, decoding it into the cache the first time."""
+    return open_cached(_recipe(config, progress))
+
+
+def _recipe(config: DataConfig, progress: Progress) -> Recipe:
     name, _, argument = config.source.partition(":")
     if name not in SOURCES:
         raise DataError(unknown("data set", name, SOURCES))
-    if name == "synthetic":
-        return open_cached(_synthetic(argument, progress))
-    if argument:
-        raise DataError(f"data set {name!r} takes no argument, found {argument!r}")
-    if name == "digits":
-        return open_cached(_digits())
-    # Imported where used: pyarrow takes a moment, and most runs do without.
+    if bool(argument) is not (name in ("folder", "hf")) and name != "synthetic":
+        needs = "needs one, as 'pfedes data list' shows" if not argument else "takes none"
+        raise DataError(f"data set {name!r}: argument {argument!r}, but it {needs}")
+    # Imported where used: the readers' libraries take a moment, and most runs need none.
+    match name:
+        case "synthetic":
+            return _synthetic(argument, progress)
+        case "digits":
+            return _digits()
+        case "folder":
+            from pfedes.data.folder import folder_recipe
+
+            return folder_recipe(Path(argument).expanduser(), config.image_size, progress)
+        case "hf":
+            from pfedes.data.hub import hub_recipe
+
+            return hub_recipe(argument, config.dir, config.image_size, progress)
+        case _:
+            return _cifar(name, data_directory(config, name), progress)
+
+
+def _cifar(name: str, directory: Path, progress: Progress) -> Recipe:
+    from pfedes.data.binary import binary_recipe
     from pfedes.data.parquet import parquet_recipe
 
-    return open_cached(parquet_recipe(name, data_directory(config, name), progress))
+    recipe = parquet_recipe(name, directory, progress) or binary_recipe(name, directory)
+    if recipe is None:
+        raise DataError(
+            f"no {name} in {directory}: expected train-*.parquet and test-*.parquet, or the files "
+            f"or the archive of the binary version, there or in {name}/"
+        )
+    return recipe
 
 
 def data_directory(config: DataConfig, name: str) -> Path:

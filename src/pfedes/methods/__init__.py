@@ -1,5 +1,8 @@
 """The methods, by name."""
 
+import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from pfedes.errors import ConfigError, unknown
@@ -26,7 +29,27 @@ METHODS: dict[str, type[Method[Any]]] = {
 
 
 def method_class(name: str) -> type[Method[Any]]:
-    """The class of a method, or an error that lists the known names."""
+    """The class of a method: a built-in name, or `module:Class` of your own.
+
+    Modules are looked for in the present directory too, where a project's own files are.
+    """
+    if ":" in name:
+        return _own(name)
     if name not in METHODS:
         raise ConfigError(unknown("method", name, METHODS))
     return METHODS[name]
+
+
+def _own(name: str) -> type[Method[Any]]:
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"method {name!r} cannot be imported: {error}") from None
+    finally:
+        sys.path.remove(here)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigError(f"method {name!r} is not a subclass of pfedes.Method")
+    return found

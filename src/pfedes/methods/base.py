@@ -53,8 +53,13 @@ class Problem:
     what: str
     remedy: str
 
-    def __str__(self) -> str:
-        return f"{self.client}: {self.what} ({self.remedy})"
+
+def in_one_line(problems: Sequence[Problem]) -> str:
+    """The first few problems, and what would help."""
+    shown = [f"{problem.client}: {problem.what}" for problem in problems[:3]]
+    more = [f"and {len(problems) - 3} more"] if len(problems) > 3 else []
+    remedies = list(dict.fromkeys(problem.remedy for problem in problems))
+    return f"{'; '.join(shown + more)} ({'; '.join(remedies)})"
 
 
 @dataclass(frozen=True)

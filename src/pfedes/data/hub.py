@@ -1,0 +1,68 @@
+"""Image data sets of the Hugging Face hub, or a local copy of one, through `datasets`."""
+
+from pathlib import Path
+from typing import Any
+
+from pfedes.data.dataset import Images, Labels, Progress, Recipe
+from pfedes.data.pictures import as_array, check_shape
+from pfedes.errors import DataError
+
+
+def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Recipe:
+    """How to decode `owner/name`; with a directory, the copy in it, and the hub is not asked."""
+    parts = _load(name, directory)
+    train = parts.get("train")
+    if train is None:
+        raise DataError(f"{name} has no 'train' part; its parts are: {', '.join(parts)}")
+    test = next((parts[key] for key in ("test", "validation") if key in parts), None)
+    image, label = _columns(name, train.features)
+    used = [part for part in (train, test) if part is not None]
+    total = sum(len(part) for part in used)
+    first = as_array(train[0][image], size)
+    height, width, channels = first.shape
+
+    def fill(images: Images, labels: Labels) -> None:
+        row = 0
+        for part in used:
+            for example in part:
+                pixels = as_array(example[image], size)
+                check_shape(pixels, (height, width, channels), f"picture {row} of {name}")
+                images[row], labels[row] = pixels, example[label]
+                row += 1
+                progress(f"decoding {name} (once)", row, total)
+
+    return Recipe(
+        name="hf",
+        identity=[name, size, *(part._fingerprint for part in used)],
+        rows=total,
+        shape=(height, width, channels),
+        class_names=tuple(train.features[label].names),
+        official_train=len(train),
+        fill=fill,
+    )
+
+
+def _load(name: str, directory: str) -> dict[str, Any]:
+    try:
+        import datasets
+    except ImportError:
+        raise DataError("data set 'hf' needs the extra 'hub': pip install 'pfedes[hub]'") from None
+    if directory and not Path(directory).is_dir():
+        raise DataError(f"data directory {directory!r} does not exist")
+    datasets.disable_progress_bars()
+    try:
+        return dict(datasets.load_dataset(directory or name))
+    except Exception as error:  # the library raises whatever its readers raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"cannot load {name} from {directory or 'the hub'}: {reason}") from None
+
+
+def _columns(name: str, features: dict[str, Any]) -> tuple[str, str]:
+    """The columns that hold the image and its label; CIFAR-100 has two labels, the fine one."""
+    kinds = {column: type(feature).__name__ for column, feature in features.items()}
+    images = [column for column, kind in kinds.items() if kind == "Image"]
+    labels = [column for column, kind in kinds.items() if kind == "ClassLabel"]
+    labels.sort(key=lambda column: not column.startswith("fine"))
+    if not images or not labels:
+        raise DataError(f"{name} has no image with a class label; its columns are: {kinds}")
+    return images[0], labels[0]
