@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from pfedes.methods.base import Method as Method
     from pfedes.methods.base import MethodConfig as MethodConfig
     from pfedes.methods.base import Upload as Upload
+    from pfedes.methods.fd import FD as FD
     from pfedes.methods.fedavg import FedAvg as FedAvg
+    from pfedes.methods.fedkd import FedKD as FedKD
+    from pfedes.methods.fedproto import FedProto as FedProto
+    from pfedes.methods.fml import FML as FML
+    from pfedes.methods.lg_fedavg import LGFedAvg as LGFedAvg
     from pfedes.methods.pfedes import PFedES as PFedES
     from pfedes.methods.standalone import Standalone as Standalone
     from pfedes.models.cnn import CNN as CNN
@@ -46,8 +51,13 @@ _HOMES = {
     "Context": "methods.base",
     "DataError": "errors",
     "Extractor": "models.extractor",
+    "FD": "methods.fd",
+    "FML": "methods.fml",
     "FedAvg": "methods.fedavg",
+    "FedKD": "methods.fedkd",
+    "FedProto": "methods.fedproto",
     "Federation": "federation",
+    "LGFedAvg": "methods.lg_fedavg",
     "Listener": "listener",
     "Method": "methods.base",
     "MethodConfig": "methods.base",

@@ -109,7 +109,8 @@ def _print(table: Table, directory: Path) -> None:
     for part in (accuracies, costs):
         shown = RichTable(box=None, pad_edge=False)
         for index in part:
-            shown.add_column(table.columns[index], justify="right" if index else "left")
+            heading = table.columns[index].replace(": ", "\n")
+            shown.add_column(heading, justify="right" if index else "left")
         for row in table.rows:
             shown.add_row(*(row[index] for index in part))
         output().print(shown)

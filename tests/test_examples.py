@@ -1,0 +1,46 @@
+"""The examples run as they stand."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import SMALL
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def test_a_method_of_ones_own(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "shared_stem.py", tmp_path)
+    tiny = [f"--set={k}={json.dumps(v)}" for k, v in SMALL.items() if not k.startswith("method.")]
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pfedes", *words],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},  # as the installed command runs
+            check=False,
+        )
+
+    own = ("--method", "shared_stem:SharedStem", "--set", "method.keep=0.25")
+    done = command("run", *tiny, *own, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["method"] == "shared_stem:SharedStem"
+    assert summary["directory"] == "runs/shared_stem-SharedStem-digits"
+    assert summary["floats_up"] == 2 * 4 * 1216
+    done = command("resume", summary["directory"], "--rounds", "3", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert "keep = 0.25" in Path(summary["directory"], "config.toml").read_text()
+
+    done = command("compare", *tiny, "--methods", "standalone,shared_stem:SharedStem", "--json")
+    assert [row["method"] for row in json.loads(done.stdout)] == [
+        "standalone",
+        "shared_stem:SharedStem",
+    ]
+    done = command("run", *own[:2], "--set", "method.keep=2")
+    assert done.returncode == 2
+    assert "method.keep = 2: input should be less than or equal to 1" in done.stderr
