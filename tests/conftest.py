@@ -16,6 +16,7 @@ SMALL: Mapping[str, Any] = {
     "train.epochs": 1,
     "train.batch_size": 16,
     "method.extractor_epochs": 1,
+    "runtime.fleet": "serial",
 }
 """Four clients with two architectures and 200 digits: a round in about half a second."""
 

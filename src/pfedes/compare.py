@@ -17,6 +17,8 @@ from pfedes.report.formats import count, percent
 from pfedes.sweep import Cell, Outcome
 from pfedes.table import Table
 
+SERIAL = {"runtime.fleet": "serial"}  # cells run side by side, each in one process
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -39,7 +41,7 @@ def cells_of(config: Config, methods: Sequence[str], seeds: Sequence[int], out: 
         for method in methods
         for candidate, settings in candidates(config, method)
         for seed in seeds
-        for chosen in [configure_from(config, method, settings, seed)]
+        for chosen in [configure_from(config, method, {**SERIAL, **settings}, seed)]
     ]
 
 

@@ -62,6 +62,7 @@ def configure(
     participation: float | None = None,
     rounds: int | None = None,
     seed: int | None = None,
+    workers: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
     """The configuration from a TOML file (or the defaults), short options, and dotted settings.
@@ -81,6 +82,7 @@ def configure(
         "train.participation": participation,
         "train.rounds": rounds,
         "seed": seed,
+        "runtime.workers": workers,
     }
     given = {key: value for key, value in options.items() if value is not None}
     for key, value in {**given, **(settings or {})}.items():

@@ -4,6 +4,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +91,18 @@ class Federation:
             refuse_if_taken(self.directory)
         with run_log() as log_into:
             simulation = Simulation(self.config, self.listener.working)
-            fleet = simulation.fleet(RunStore(self.directory).clients)
-            try:
-                ledger = self._open_ledger(simulation, fleet)
-                log_into(self.directory)
-                with ledger.store.locked():
+            with closing(simulation.fleet(RunStore(self.directory).clients)) as fleet:
+                if (store := self._resumed) is None:
+                    store = self._begin(simulation, fleet)
+                with store.locked():
+                    log_into(self.directory)
+                    ledger = Ledger.reopen(
+                        store, self.config, simulation.dataset.digest, self._from_round
+                    )
                     return self._rounds(simulation, fleet, ledger)
-            finally:
-                fleet.close()
 
-    def _open_ledger(self, simulation: Simulation, fleet: Fleet) -> Ledger:
-        """That of the resumed run; or a new one, once the method and the clients were checked."""
-        digest = simulation.dataset.digest
-        if self._resumed is not None:
-            return Ledger.reopen(self._resumed, self.config, digest, self._from_round)
+    def _begin(self, simulation: Simulation, fleet: Fleet) -> RunStore:
+        """Makes the run directory, once the method and the untrained clients were checked."""
         method, ctx = simulation.method, simulation.context(0)
         cards = fleet.enroll()
         if problems := method.check(cards, ctx):
@@ -113,6 +112,7 @@ class Federation:
         scores, failures = self._evaluate(fleet, tasks)
         if failures:
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
+        digest = simulation.dataset.digest
         return Ledger.create(self.directory, self.config, digest, cards, state, scores)
 
     def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:

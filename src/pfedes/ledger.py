@@ -35,17 +35,16 @@ class Ledger:
         self.state = store.server_state(self.manifest)
         self.cards = {card.name: card for card in store.cards(self.manifest)}
 
-    @classmethod
+    @staticmethod
     def create(
-        cls,
         directory: Path,
         config: Config,
         data_digest: str,
         cards: Sequence[Card],
         state: State,
         scores: Mapping[str, Scores],
-    ) -> "Ledger":
-        """A new run, at round 0."""
+    ) -> RunStore:
+        """A new run on disk, at round 0."""
         standings = {name: Standing(scores=s, local=s) for name, s in scores.items()}
         manifest = Manifest(
             run=secrets.token_hex(8),
@@ -61,14 +60,16 @@ class Ledger:
         )
         about = {**environment(), "data": data_digest}
         files = {"config.toml": config.to_toml(), "environment.json": json.dumps(about, indent=2)}
-        store = RunStore.create(directory, files, cards, state, manifest)
-        return cls(store, config)
+        return RunStore.create(directory, files, cards, state, manifest)
 
     @classmethod
     def reopen(
         cls, store: RunStore, config: Config, data_digest: str, from_round: int | None
     ) -> "Ledger":
-        """The ledger of a run that goes on, at its last committed round or an earlier kept one."""
+        """The ledger of a run that goes on, at its last committed round or an earlier kept one.
+
+        The caller holds the run's lock.
+        """
         before = json.loads((store.directory / "environment.json").read_text())
         if before["data"] != data_digest:
             raise StoreError(f"{store.directory} was trained on other data than is there now")
@@ -78,14 +79,13 @@ class Ledger:
                 before["torch_build"],
                 torch.__version__,
             )
-        with store.locked():
-            if from_round is not None:
-                store.go_back(from_round)
-            store.sweep()
-            write_atomically(store.directory / "config.toml", config.to_toml().encode())
-            ledger = cls(store, config)
-            for name, length in ledger.manifest.metrics.items():
-                store.append(name, [], at=length)
+        if from_round is not None:
+            store.go_back(from_round)
+        store.sweep()
+        write_atomically(store.directory / "config.toml", config.to_toml().encode())
+        ledger = cls(store, config)
+        for name, length in ledger.manifest.metrics.items():
+            store.append(name, [], at=length)
         return ledger
 
     @property

@@ -1,11 +1,14 @@
 """What a configuration stands for: its data, its clients, its method."""
 
+import os
+
 from pfedes.config import Config
 from pfedes.data import sources
 from pfedes.data.dataset import Progress, silent
 from pfedes.fleet.base import Fleet
 from pfedes.fleet.host import ClientHost
 from pfedes.fleet.serial import SerialFleet
+from pfedes.fleet.workers import WorkerFleet
 from pfedes.methods import method_class
 from pfedes.methods.base import Context
 from pfedes.population import Population
@@ -41,4 +44,9 @@ class Simulation:
         return ClientHost(self.population, self.method, self.context, store)
 
     def fleet(self, store: ClientStore) -> Fleet:
-        return SerialFleet(self.host(store), self.config.runtime.threads)
+        runtime = self.config.runtime
+        if runtime.fleet == "serial":
+            return SerialFleet(self.host(store), runtime.threads)
+        workers = os.cpu_count() or 1 if runtime.workers == "auto" else runtime.workers
+        clients = len(self.population.names)
+        return WorkerFleet(self.host(store), self.config.to_toml(), min(workers, clients))

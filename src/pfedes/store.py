@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -30,6 +31,7 @@ from pfedes.payload import Payload, State, Value, decode, encode
 from pfedes.section import Section
 
 FORMAT = 1
+WORKERS_LOCK = "workers"  # held, shared, by every worker process that may write client versions
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,23 @@ class RunStore:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise StoreError(f"another process is working on {self.directory}") from None
+            self._wait_for_old_workers()
             yield
+
+    def _wait_for_old_workers(self, seconds: float = 10.0) -> None:
+        """Workers of a killed process end by themselves, a moment after it."""
+        deadline = time.monotonic() + seconds
+        with (self.state / WORKERS_LOCK).open("w") as file:
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise StoreError(
+                            f"workers of an earlier process are still at work on {self.directory}"
+                        ) from None
+                    time.sleep(0.05)
 
     def _remove_manifest(self, round: int) -> None:
         self._manifest_path(round).unlink(missing_ok=True)

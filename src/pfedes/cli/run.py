@@ -16,6 +16,7 @@ from pfedes.cli.options import (
     Rounds,
     Seed,
     Settings,
+    Workers,
     effective,
 )
 
@@ -33,6 +34,7 @@ def run(
     participation: Participation = None,
     rounds: Rounds = None,
     seed: Seed = None,
+    workers: Workers = None,
     settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory; a new one below runs/ if not given.")
@@ -54,6 +56,7 @@ def run(
         participation=participation,
         rounds=rounds,
         seed=seed,
+        workers=workers,
     )
     from pfedes.cli.display import watch
     from pfedes.federation import Federation

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
@@ -14,7 +14,12 @@ from pfedes.section import Section
 class RuntimeConfig(Section):
     """How a run is carried out. Changes speed, never results."""
 
-    fleet: Literal["serial"] = Field("serial", description="serial (one client after another)")
+    fleet: Literal["serial", "workers"] = Field(
+        "workers", description="workers (processes on this machine) | serial (one after another)"
+    )
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="how many worker processes; auto = one per core"
+    )
     threads: int = Field(1, ge=1, description="threads per client; results are equal for equal")
     keep_rounds: int = Field(2, ge=1, description="how many rounds back a run can be resumed from")
 
@@ -89,7 +94,9 @@ class Scored:
 class Fleet(Protocol):
     """Where clients live. Answers may come in any order, as they finish."""
 
-    def enroll(self) -> list[Card]: ...
+    def enroll(self) -> list[Card]:
+        """The cards of all clients, with no more on them than the method needs."""
+        ...
 
     def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]: ...
 

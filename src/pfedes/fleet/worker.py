@@ -1,0 +1,78 @@
+"""A worker process: `python -m pfedes.fleet.worker CONFIG CLIENTS LEASH`.
+
+It builds the same simulation as its parent from the same configuration, then answers the tasks
+that come in on standard input. It works with the clients' files directly: states do not travel.
+"""
+
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from pfedes.config import configure
+from pfedes.fleet.frames import from_answer, receive, send, to_task
+from pfedes.simulation import Simulation
+from pfedes.store import WORKERS_LOCK, ClientStore
+
+
+def main() -> None:
+    config, clients, leash = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, args=(int(leash),), daemon=True).start()
+    tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what user code prints must not end up among the answers
+    logged = _Collected()
+    logger = logging.getLogger("pfedes")
+    logger.addHandler(logged)
+    logger.propagate = False
+
+    settings = configure(Path(config))
+    torch.set_num_threads(settings.runtime.threads)
+    store = ClientStore(Path(clients))
+    host = Simulation(settings).host(store)
+    logged.take()  # the parent has said the same
+    lock = None
+    while (message := receive(tasks)) is not None:
+        kind, task = to_task(message)
+        if kind == "answer" and lock is None:
+            lock = _hold(store.root.parent / WORKERS_LOCK)
+        answer = host.answer(task) if kind == "answer" else host.score(task)
+        send(answers, from_answer(answer, logged.take()))
+
+
+def _end_with_parent(leash: int) -> None:
+    """The parent holds the other end and never writes: the pipe closes when it is gone."""
+    os.read(leash, 1)
+    os._exit(1)
+
+
+def _hold(path: Path) -> int:
+    """A shared lock for as long as this process lives: nobody resumes the run under its feet."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+class _Collected(logging.Handler):
+    """Keeps what is logged until it is sent along with an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+    def take(self) -> str:
+        text = "\n".join(self.lines)
+        self.lines.clear()
+        return text
+
+
+if __name__ == "__main__":
+    main()

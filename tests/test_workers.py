@@ -1,0 +1,194 @@
+"""Worker processes give the serial fleet's bits, whatever happens to them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pfedes import Config, Federation, Listener, Scores, open_run
+from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes.fleet.frames import from_answer, from_task, to_answer, to_task
+from pfedes.payload import Payload
+from pfedes.simulation import Simulation
+from pfedes.store import ClientStore
+from running import result, small
+
+SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"]}
+
+
+def working(workers: int, method: str = "pfedes", **settings: Any) -> Config:
+    fleet = {"runtime__fleet": "workers", "runtime__workers": workers}
+    return small(method, **{**SETTINGS, **fleet, **settings})
+
+
+def children(parent: int) -> list[int]:
+    """The worker processes of a process."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (place / "status").read_text()
+            command = (place / "cmdline").read_text()
+        except OSError:
+            continue
+        if f"PPid:\t{parent}\n" in status and "pfedes.fleet.worker" in command:
+            found.append(int(place.name))
+    return found
+
+
+@pytest.mark.parametrize("method", ["pfedes", "fedkd"])
+def test_serial_one_worker_and_two_workers_agree(method: str, tmp_path: Path) -> None:
+    options = {"train__augment": method == "pfedes", "train__rounds": 2}
+    serial = Federation(small(method, **{**SETTINGS, **options}), out=tmp_path / "serial").run()
+    expected = result(serial)
+    for count in (1, 2):
+        run = Federation(working(count, method, **options), out=tmp_path / str(count)).run()
+        assert result(run) == expected
+    assert not children(os.getpid())
+
+
+def test_begun_with_one_fleet_and_resumed_with_another(tmp_path: Path) -> None:
+    straight = result(Federation(small(**SETTINGS), out=tmp_path / "straight").run())
+    Federation(small(**{**SETTINGS, "train__rounds": 1}), out=tmp_path / "run").run()
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace('fleet = "serial"', 'fleet = "workers"'))
+    resumed = Federation.resume(tmp_path / "run", rounds=3).run()
+    assert result(resumed) == straight
+
+
+class Assassin(Listener):
+    """Kills all workers once a round, when its first client has answered."""
+
+    def __init__(self) -> None:
+        self.victims: set[int] = set()
+        self.armed = False
+
+    def round_started(self, round: int, clients: object) -> None:
+        self.armed = True
+
+    def client_done(self, verdict: object) -> None:
+        if self.armed:
+            self.armed = False
+            for pid in children(os.getpid()):
+                self.victims.add(pid)
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_killed_workers_change_nothing(tmp_path: Path) -> None:
+    straight = result(Federation(small(**SETTINGS), out=tmp_path / "straight").run())
+    assassin = Assassin()
+    run = Federation(working(2), out=tmp_path / "run", listener=assassin).run()
+    assert len(assassin.victims) == 6
+    assert result(run) == straight
+    assert "a worker died on client-" in (tmp_path / "run" / "run.log").read_text()
+
+
+DEADLY = """
+import os
+from typing import Literal
+from pfedes import MethodConfig, Standalone
+
+class DeadlyConfig(MethodConfig):
+    name: str = "deadly:Deadly"
+
+class Deadly(Standalone):
+    Config = DeadlyConfig
+    def client_round(self, client, download, ctx):
+        if client.name == "client-0001":
+            os._exit(1)
+        if client.name == "client-0002":
+            print("this must not disturb the messages")
+            raise RuntimeError("boom")
+        return super().client_round(client, download, ctx)
+"""
+
+
+def test_a_client_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    run = Federation(working(2, "deadly:Deadly", train__rounds=1), out=tmp_path / "run").run()
+    reasons = {row["client"]: row["reason"] for row in run.summary["failed_clients"]}
+    assert reasons == {
+        "client-0001": "its worker process died 3 times",
+        "client-0002": "RuntimeError: boom",
+    }
+    assert run.rounds[0]["answered"] == 2
+    assert "Traceback" in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_workers_die_with_their_parent(tmp_path: Path) -> None:
+    straight = result(Federation(small(**SETTINGS), out=tmp_path / "straight").run())
+    (tmp_path / "c.toml").write_text(working(2).to_toml())
+    begin = ["run", "c.toml", "--out", "run", "--quiet"]
+    process = subprocess.Popen([sys.executable, "-m", "pfedes", *begin])
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run/state/manifests/00001.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    # Resuming at once waits for the old workers to be gone, then goes on.
+    again = ["resume", "run", "--quiet"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pfedes", *again], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert result(open_run(tmp_path / "run")) == straight
+
+
+def test_ctrl_c_ends_the_workers_too(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(working(2).to_toml())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pfedes", "run", "c.toml", "--out", "run"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run/state/manifests/00001.json").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = children(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody gets it
+    said = process.communicate(timeout=20)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert "'pfedes resume run' goes on" in said
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_messages_come_back_as_they_were() -> None:
+    import torch
+
+    task = Task("r", "c", 3, 2, Payload({"x": torch.ones(2)}, {"labels": [1, 2]}))
+    kind, back = to_task(from_task("answer", task))
+    assert (kind, back.identity()) == ("answer", task.identity())
+    for answer in (
+        Reply("c", Payload({"x": torch.ones(2)}, {"loss": 0.5, "labels": [1]})),
+        Failure("c", "why", (1, 2)),
+        Failure("c", "why"),
+        Scored("c", Scores(1, 2, 3, 4)),
+    ):
+        found, log = to_answer(from_answer(answer, "a line"))
+        assert log == "a line"
+        if isinstance(answer, Reply):
+            assert isinstance(found, Reply)
+            assert found.payload.digest() == answer.payload.digest()
+        else:
+            assert found == answer
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"), [("auto", min(4, os.cpu_count() or 1)), (1, 1), (3, 3), (64, 4)]
+)
+def test_the_number_of_workers(workers: str | int, expected: int, tmp_path: Path) -> None:
+    config = small(runtime__fleet="workers", runtime__workers=workers)
+    fleet: Any = Simulation(config).fleet(ClientStore(tmp_path))
+    assert len(fleet._workers) == expected  # and none is started before there is work
+    fleet.close()
