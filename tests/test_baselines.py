@@ -437,7 +437,7 @@ def test_the_nearest_prototype_among_those_allowed() -> None:
 
 @pytest.mark.parametrize("inference", ["nearest_own", "nearest_known"])
 def test_inference_by_prototypes(inference: str, tmp_path: Path) -> None:
-    config = small("fedproto", method__inference=inference, method__table="full")
+    config = small("fedproto", method__inference=inference)
     run = Federation(config, out=tmp_path / "run").run()
     simulation = Simulation(config)
     model = run.model("client-0000")

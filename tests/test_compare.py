@@ -120,7 +120,7 @@ def test_the_real_command(tmp_path: Path) -> None:
     for alpha in ("0.5", "1.0"):
         found = [open_run(tmp_path / "o/fml" / f"alpha={alpha}" / f"seed-{s}") for s in (0, 1)]
         best[alpha] = sum(run.manifest.best_validation or 0 for run in found)
-    assert records["fml"]["settings"] == {"alpha": max(best, key=lambda alpha: best[alpha])}
+    assert records["fml"]["settings"] == {"alpha": float(max(best, key=lambda alpha: best[alpha]))}
 
     markdown = (tmp_path / "o/compare.md").read_text()
     assert markdown.startswith("| method | accuracy | over clients |")
@@ -172,15 +172,38 @@ def test_interrupted_and_repeated(tmp_path: Path) -> None:
 
 def test_wrong_comparisons(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[compare.fmll]\nalpha = 1.0\n")
+    (tmp_path / "file").write_text("")
     for words, said in [
+        (["--clients", "100000", "--methods", "fd,fml"], "partition.clients = 100000 is more than"),
+        (["--methods", "fedavg"], "client-0001: its model is not cnn1"),
+        (["--out", "file"], "file exists and is not a directory: choose another --out"),
+        (["--set", "compare.fml.alpha=[]"], "compare.fml.alpha = []: a grid needs values"),
         (["--methods", "pfedes,fedprot"], "unknown method 'fedprot'; did you mean 'fedproto'?"),
         (["--seeds", "0,x"], "--seeds takes numbers separated by commas, found '0,x'"),
         (["c.toml"], "unknown method 'fmll'; did you mean 'fml'?"),
     ]:
         done = command(*words)
         assert done.returncode == 2
-        assert done.stderr.strip() == f"pfedes: {said}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml"]
+        assert done.stderr.splitlines()[-1].startswith(f"pfedes: {said}")
+        assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", "file"]
+
+
+def test_a_comparison_with_a_schedule_can_be_extended(tmp_path: Path) -> None:
+    for rounds in (1, 2):
+        cells = cells_of(common(train__rounds=rounds), ["fedkd"], [0], tmp_path)
+        (outcome,) = run_cells(cells)
+        assert outcome.run is not None
+        assert outcome.run.manifest.round == rounds
+        assert outcome.run.config.method.schedule_rounds == 1  # type: ignore[attr-defined]
+
+
+def test_keys_of_one_method_are_set_aside_with_a_notice(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(common(train__rounds=1, seed=7).to_toml())
+    done = command("c.toml", "--methods", "standalone", "--set", "method.name=pfedes",
+                   "--set", "method.mu=0.4", "--out", "o", "--json")  # fmt: skip
+    assert "keys set aside: [method] mu" in done.stderr
+    assert json.loads(done.stdout)[0]["seeds"] == [7]
 
 
 def test_a_grid_has_all_its_points() -> None:
@@ -246,7 +269,7 @@ def test_validation_chooses_not_the_test() -> None:
     runs: list[Any] = [Fake(0.8, 0.1), Fake(0.7, 0.9)]
     outcomes = [Outcome(cell, run) for cell, run in zip(cells, runs, strict=True)]
     (chosen,) = results_of(outcomes, ["fml"])
-    assert chosen.point == {"alpha": "0.1"}
+    assert chosen.point == {"alpha": 0.1}
 
 
 def test_formats() -> None:

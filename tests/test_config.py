@@ -87,12 +87,33 @@ def test_settings_are_toml_if_they_parse(text: str, expected: object) -> None:
         ({"partition.kind": "random"}, "'classes', 'dirichlet' or 'iid'"),
         ({"evaluate.targets": [0.5, 2.0]}, "evaluate.targets.1 = 2.0"),
         ({"seed": -1}, "seed = -1"),
+        ({"data.dir": 3}, "data.dir = 3: input should be a valid string"),
+        ({"preset": "released", "models.pool": 3}, "models.pool = 3"),
+        (
+            {"runtime.workers": 0},
+            "runtime.workers = 0: input should be greater than or equal to 1, or input should be",
+        ),
+        ({"partition.split": [0.5, 0.5]}, "partition.split"),
+        ({"compare.fmll.alpha": 1}, "unknown method 'fmll'; did you mean 'fml'"),
+        ({"method.name": "fml", "method.shared_model": "cnn9"}, "unknown model 'cnn9'"),
     ],
 )
 def test_mistakes_are_explained(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         configure(settings=settings)
     assert message in str(error.value)
+    assert "constrained-" not in str(error.value)
+    assert "literal[" not in str(error.value)
+
+
+def test_a_method_that_is_no_section(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("method = 3\n")
+    with pytest.raises(ConfigError, match="expected a section"):
+        configure(tmp_path / "c.toml", method="fml")
+
+
+def test_a_folder_becomes_absolute(tmp_path: Path) -> None:
+    assert configure(data="folder:pets").data.source == f"folder:{tmp_path / 'pets'}"
 
 
 def test_all_mistakes_at_once() -> None:
@@ -139,12 +160,17 @@ def test_the_released_preset(tmp_path: Path) -> None:
 
 
 def test_a_method_of_ones_own_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "broken_own.py").write_text("class :")
+    (tmp_path / "raising_own.py").write_text("raise RuntimeError('not today')")
     (tmp_path / "mine_own.py").write_text("class NoMethod: pass\nvalue = 3\n")
     for name, message in [
         ("nowhere_at_all:X", "cannot be imported: No module named 'nowhere_at_all'"),
         ("mine_own:Y", "cannot be imported: module 'mine_own' has no attribute 'Y'"),
         ("mine_own:NoMethod", "is not a subclass of pfedes.Method"),
         ("mine_own:value", "is not a subclass of pfedes.Method"),
+        ("pfedes:Method", "is not a subclass of pfedes.Method with a Config"),
+        ("broken_own:X", "cannot be imported: invalid syntax"),
+        ("raising_own:X", "cannot be imported: not today"),
     ]:
         with pytest.raises(ConfigError) as error:
             configure(method=name)

@@ -300,6 +300,45 @@ def test_a_client_that_lost_its_state_starts_from_what_both_know(
     assert {s.version for s in again.manifest.clients.values()} == {4}
 
 
+def test_a_damaged_state_is_not_loaded_and_the_client_starts_from_what_is_whole(
+    tmp_path: Path,
+) -> None:
+    run(small(train__rounds=2), tmp_path / "run")
+    store = open_run(tmp_path / "run").store
+    path = store.clients._path(store.manifest().run, "client-0001", 2)
+    path.write_bytes(path.read_bytes()[:-7])
+    again = Federation.resume(tmp_path / "run", rounds=4).run()
+    (failure,) = again.summary["failed_clients"]
+    assert (failure["client"], failure["round"]) == ("client-0001", 3)
+    assert "00002.safetensors is damaged" in failure["reason"]
+    assert {standing.version for standing in again.manifest.clients.values()} == {4}
+
+
+def test_a_run_that_goes_on_has_no_summary_yet(tmp_path: Path) -> None:
+    run(small(train__rounds=1), tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        Federation.resume(tmp_path / "run", rounds=3, listener=Stop(2)).run()
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", "{}"])
+def test_a_damaged_environment_is_named(text: str | None, tmp_path: Path) -> None:
+    run(small(train__rounds=1), tmp_path / "run")
+    path = tmp_path / "run" / "environment.json"
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(StoreError, match=r"environment.json is missing or damaged"):
+        Federation.resume(tmp_path / "run", rounds=2).run()
+
+
+def test_damaged_rows_are_named(tmp_path: Path) -> None:
+    run(small(train__rounds=1), tmp_path / "run")
+    (tmp_path / "run" / "state" / "manifests" / "notes.json").write_text("mine")
+    path = tmp_path / "run" / "rounds.jsonl"
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(StoreError, match=r"rounds.jsonl is damaged"):
+        open_run(tmp_path / "run")
+
+
 def test_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing is ever accepted, so validation never improves on round 1.
     tampered(monkeypatch, lambda reply: Failure(reply.client, "lost"))
@@ -339,5 +378,4 @@ def test_it_learns(tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         config = small(data__limit=300, train__epochs=4, train__rounds=4, seed=seed)
         summary = run(config, tmp_path / str(seed)).summary
-        assert summary["initial_accuracy"] < 0.3
-        assert summary["mean_accuracy"] > 0.85
+        assert summary["mean_accuracy"] > max(0.85, summary["initial_accuracy"] + 0.4)

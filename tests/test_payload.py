@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pfedes import Payload, WireError
-from pfedes.payload import Max, TensorSpec, WireSpec, decode, encode, one_of, optional, required
+from pfedes.payload import Group, Max, TensorSpec, WireSpec, decode, encode, required
 
 
 def payload() -> Payload:
@@ -69,9 +69,12 @@ def test_what_is_no_payload_is_refused(data: bytes) -> None:
 SPEC = WireSpec(
     (
         required({"w": TensorSpec((2, 3))}),
-        optional({"extra": TensorSpec((Max(4),))}),
-        one_of(
-            {"dense": TensorSpec((4, 4))}, {"u": TensorSpec((4, Max(2))), "v": TensorSpec((2,))}
+        Group(({"extra": TensorSpec((Max(4),))}, {})),
+        Group(
+            (
+                {"dense": TensorSpec((4, 4))},
+                {"u": TensorSpec((4, Max(2))), "v": TensorSpec((2,))},
+            )
         ),
     ),
     {"n": int, "loss": float},

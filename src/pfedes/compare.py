@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pfedes.config import Config, configure_from
+from pfedes.errors import ConfigError
 from pfedes.methods import METHODS, method_class
 from pfedes.report.formats import count, percent
 from pfedes.sweep import Cell, Outcome
@@ -31,16 +32,18 @@ class Candidate:
     def path(self) -> Path:
         if not self.point:
             return Path(self.method)
-        return Path(self.method) / ",".join(f"{key}={value}" for key, value in self.point.items())
+        text = ",".join(f"{key}={value}" for key, value in self.point.items())
+        return Path(self.method) / text.replace("/", "-")
 
 
 def cells_of(config: Config, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[Cell]:
     """A cell for every method, point of its grid, and seed."""
     return [
-        Cell(str(candidate.path / f"seed-{seed}"), chosen, out / candidate.path / f"seed-{seed}")
+        Cell(str(place), chosen, out / place, candidate.point)
         for method in methods
         for candidate, settings in candidates(config, method)
         for seed in seeds
+        for place in [candidate.path / f"seed-{seed}"]
         for chosen in [configure_from(config, method, {**SERIAL, **settings}, seed)]
     ]
 
@@ -51,6 +54,9 @@ def candidates(config: Config, method: str) -> Iterator[tuple[Candidate, dict[st
     fields = method_class(method).Config.model_fields
     own = {field.alias or name for name, field in fields.items()}
     axes = {key: value for key, value in keys.items() if isinstance(value, list)}
+    for key, axis in axes.items():
+        if not axis:
+            raise ConfigError(f"compare.{method}.{key} = []: a grid needs values")
     for values in itertools.product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         chosen = {**keys, **point}
@@ -106,13 +112,13 @@ def results_of(outcomes: Sequence[Outcome], methods: Sequence[str]) -> list[Resu
         for outcome in outcomes:
             if outcome.cell.config.method.name == method:
                 points.setdefault(outcome.cell.directory.parent, []).append(outcome)
-        results = [_result(method, place.name, group) for place, group in points.items()]
+        results = [_result(method, group) for group in points.values()]
         found.append(max(results, key=lambda result: (not result.reason, result.validation or 0)))
     return found
 
 
-def _result(method: str, place: str, outcomes: Sequence[Outcome]) -> Result:
-    point = dict(part.split("=", 1) for part in place.split(",")) if place != method else {}
+def _result(method: str, outcomes: Sequence[Outcome]) -> Result:
+    point = outcomes[0].cell.point
     for outcome in outcomes:
         if outcome.run is None:
             return Result(method, point, [], None, outcome.reason)

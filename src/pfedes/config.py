@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError
-from pydantic_core import ErrorDetails
 
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
@@ -43,6 +42,10 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     runtime: RuntimeConfig = RuntimeConfig()
     compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
+
+    def settled(self) -> "Config":
+        """With everything fixed that depends on something else when a run is made."""
+        return self.model_copy(update={"method": self.method.settled(self.train)})
 
     def to_toml(self) -> str:
         return "\n".join(_lines(self, comments=False)) + "\n"
@@ -90,10 +93,7 @@ def configure(
             _choose_method(tree, str(value))
         else:
             _put(tree, key, value)
-    section = tree.get("data")
-    if isinstance(section, dict) and section.get("dir"):
-        # Absolute, so that the run's own config.toml repeats it from anywhere.
-        section["dir"] = str(Path(section["dir"]).expanduser().absolute())
+    _make_paths_absolute(tree)
     return validate(tree)
 
 
@@ -119,14 +119,14 @@ def validate(tree: Mapping[str, Any]) -> Config:
             tree["method"] = model(**section)
         except ValidationError as error:
             del tree["method"]
-            problems += [_explain(problem, model, "method") for problem in error.errors()]
+            problems += _explain(error, model, "method")
     try:
         config = Config(**tree)
     except ValidationError as error:
-        problems += [_explain(problem, Config) for problem in error.errors()]
+        problems += _explain(error, Config)
     if problems:
         raise ConfigError("; ".join(problems))
-    return config.model_copy(update={"method": config.method.settled(config.train)})
+    return config
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -139,6 +139,18 @@ def parse_setting(text: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         value = raw
     return key.strip(), value
+
+
+def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
+    """So that the run's own config.toml repeats it from anywhere."""
+    section = tree.get("data")
+    if not isinstance(section, dict):
+        return
+    if isinstance(place := section.get("dir"), str) and place:
+        section["dir"] = str(Path(place).expanduser().absolute())
+    if isinstance(source := section.get("source"), str) and source.startswith("folder:"):
+        path = Path(source.removeprefix("folder:")).expanduser()
+        section["source"] = f"folder:{path.absolute()}"
 
 
 def _with_preset(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,8 +166,9 @@ def _with_preset(tree: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(method := tree.get("method", {}), Mapping) and (
         method.get("name", "pfedes") == "pfedes"
     ):
-        models = tree.get("models", {})
-        one_model = isinstance(models, Mapping) and len(models.get("pool", "many")) == 1
+        models = tree.get("models")
+        pool = models.get("pool") if isinstance(models, Mapping) else None
+        one_model = isinstance(pool, list | tuple) and len(pool) == 1
         preset["method"] = {"mu": 0.5, "extractor_epochs": 10 if one_model else 20}
     for name, keys in preset.items():
         own = sections.setdefault(name, {})
@@ -176,7 +189,9 @@ def _read(path: Path) -> dict[str, Any]:
 def _choose_method(tree: dict[str, Any], name: str) -> None:
     """Keys of `[method]` belong to the method it names: with another one they are set aside."""
     section = tree.get("method", {})
-    if isinstance(section, dict) and section.get("name", "pfedes") == name:
+    if not isinstance(section, dict):
+        raise ConfigError(f"method = {section!r}: expected a section [method]")
+    if section.get("name", "pfedes") == name:
         tree["method"] = {**section, "name": name}
         return
     if aside := [key for key in section if key != "name"]:
@@ -193,28 +208,41 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _explain(problem: ErrorDetails, model: type[Section], prefix: str = "") -> str:
-    """What is wrong, where, and what would have been right."""
-    *path, last = [str(part) for part in problem["loc"]]
-    home = ".".join(filter(None, [prefix, *path]))
-    key = f"{home}.{last}" if home else last
-    if problem["type"] == "extra_forbidden":
-        fields = _section_at(model, path).model_fields.items()
-        keys = [field.alias or name for name, field in fields]
-        return unknown("key", key, [f"{home}.{name}" if home else name for name in keys])
-    found = problem["input"]
-    message = problem["msg"].removeprefix("Value error, ")
-    shown = f" = {found!r}" if isinstance(found, str | int | float | bool | list | tuple) else ""
-    return f"{key}{shown}: {message[0].lower()}{message[1:]}"
+def _explain(error: ValidationError, model: type[Section], prefix: str = "") -> list[str]:
+    """What is wrong, where, and what would have been right; a line for each key."""
+    lines: dict[str, list[str]] = {}
+    for problem in error.errors():
+        section, path = _locate(model, problem["loc"])
+        key = ".".join([prefix, *path] if prefix else path)
+        if problem["type"] == "extra_forbidden":
+            home = key.rpartition(".")[0]
+            names = [field.alias or name for name, field in section.model_fields.items()]
+            known = [f"{home}.{name}" if home else name for name in names]
+            lines[unknown("key", key, known)] = []
+            continue
+        found = problem["input"]
+        shown = isinstance(found, str | int | float | bool | list | tuple)
+        message = problem["msg"].removeprefix("Value error, ")
+        what = f"{key} = {found!r}" if shown else key
+        lines.setdefault(what, []).append(f"{message[0].lower()}{message[1:]}")
+    return [f"{what}: {', or '.join(why)}" if why else what for what, why in lines.items()]
 
 
-def _section_at(model: type[Section], path: list[str]) -> type[Section]:
-    for part in path:
-        annotation = model.model_fields[part].annotation
-        assert isinstance(annotation, type)
-        assert issubclass(annotation, Section)
-        model = annotation
-    return model
+def _locate(
+    model: type[Section], location: tuple[int | str, ...]
+) -> tuple[type[Section], list[str]]:
+    """The section and the dotted key of an error, without the names of a union's alternatives."""
+    path = []
+    for index, part in enumerate(location):
+        field = model.model_fields.get(str(part))
+        inside = field.annotation if field is not None else None
+        last = index == len(location) - 1
+        if not last and isinstance(inside, type) and issubclass(inside, Section):
+            model = inside
+        elif index > 1 and isinstance(part, str):
+            continue
+        path.append(str(part))
+    return model, path
 
 
 def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]:

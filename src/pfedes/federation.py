@@ -51,7 +51,7 @@ class Federation:
         select: Selector = uniform,
         listener: Listener | None = None,
     ) -> None:
-        self.config = config
+        self.config = config.settled()
         data = config.data.source.partition(":")[0]
         self.directory = (
             free_directory(f"{config.method.name}-{data}") if out is None else Path(out)

@@ -9,6 +9,8 @@ from pfedes.errors import StoreError
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes beside the place, flushes to the disk, then renames."""
+    if path.is_dir():
+        raise StoreError(f"cannot write {path}: it is a directory")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

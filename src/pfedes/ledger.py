@@ -45,7 +45,7 @@ class Ledger:
         scores: Mapping[str, Scores],
     ) -> RunStore:
         """A new run on disk, at round 0."""
-        standings = {name: Standing(scores=s, local=s) for name, s in scores.items()}
+        standings = {n: Standing(scores=scores[n], local=scores[n]) for n in sorted(scores)}
         manifest = Manifest(
             run=secrets.token_hex(8),
             round=0,
@@ -70,7 +70,7 @@ class Ledger:
 
         The caller holds the run's lock.
         """
-        before = json.loads((store.directory / "environment.json").read_text())
+        before = store.environment()
         if before["data"] != data_digest:
             raise StoreError(f"{store.directory} was trained on other data than is there now")
         if before["torch_build"] != torch.__version__:
@@ -86,6 +86,8 @@ class Ledger:
         ledger = cls(store, config)
         for name, length in ledger.manifest.metrics.items():
             store.append(name, [], at=length)
+        if not ledger.finished:
+            (store.directory / "summary.json").unlink(missing_ok=True)
         return ledger
 
     @property

@@ -155,7 +155,7 @@ MetaSpec = type | Labels | Counts
 
 @dataclass(frozen=True)
 class Group:
-    """Tensors that travel together, in exactly one of several forms."""
+    """Tensors that travel together, in exactly one of several forms (an empty one: none)."""
 
     options: tuple[Option, ...]
 
@@ -164,15 +164,8 @@ class Group:
 
 
 def required(tensors: Option) -> Group:
+    """Tensors that must travel, in this one form."""
     return Group((tensors,))
-
-
-def optional(tensors: Option) -> Group:
-    return Group((tensors, {}))
-
-
-def one_of(*options: Option) -> Group:
-    return Group(options)
 
 
 @dataclass(frozen=True)

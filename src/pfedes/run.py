@@ -46,8 +46,8 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.directory / "environment.json").read_text())
-        return found
+        """What the run began on."""
+        return self.store.environment()
 
     @property
     def summary(self) -> Row:

@@ -20,7 +20,7 @@ class Simulation:
     """The same from the same configuration, in every process that builds it."""
 
     def __init__(self, config: Config, progress: Progress = silent) -> None:
-        self.config = config
+        self.config = config = config.settled()
         self.method = method_class(config.method.name)(config.method)
         self.streams = Streams(config.seed)
         self.dataset = sources.load(config.data, progress)

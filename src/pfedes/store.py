@@ -157,9 +157,19 @@ class RunStore:
         sync_directory(directory.parent)
         return cls(directory)
 
+    def environment(self) -> dict[str, Any]:
+        """What the run began on, and the digest of its data."""
+        path = self.directory / "environment.json"
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+            return {**found, "data": found["data"], "torch_build": found["torch_build"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is missing or damaged: {error}") from None
+
     def rounds(self) -> list[int]:
         """The rounds whose manifests are kept, oldest first."""
-        return sorted(int(path.stem) for path in (self.state / "manifests").glob("*.json"))
+        names = (path.stem for path in (self.state / "manifests").glob("*.json"))
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def manifest(self, round: int | None = None) -> Manifest:
         """The commit of a round; without a number, of the last."""
@@ -211,7 +221,10 @@ class RunStore:
         data = path.read_bytes()[:length] if path.exists() else b""
         if len(data) < length:
             raise StoreError(f"{path} is shorter than the {length} bytes that were committed")
-        return [json.loads(line) for line in data.splitlines()]
+        try:
+            return [json.loads(line) for line in data.splitlines()]
+        except ValueError as error:
+            raise StoreError(f"{path} is damaged: {error}") from None
 
     def tidy(self, keep_rounds: int) -> None:
         """Removes the manifests that are not kept, and all files that only they name."""
@@ -237,9 +250,8 @@ class RunStore:
                     self.clients.discard(manifest.run, name, [standing.version])
 
     def go_back(self, round: int) -> None:
-        """Makes a kept round the last one; later manifests and the stale summary go."""
+        """Makes a kept round the last one; later manifests go."""
         self.manifest(round)
-        (self.directory / "summary.json").unlink(missing_ok=True)
         for later in reversed([number for number in self.rounds() if number > round]):
             self._remove_manifest(later)
 

@@ -5,10 +5,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pfedes.config import Config
 from pfedes.errors import StoreError
@@ -24,6 +25,7 @@ class Cell:
     name: str
     config: Config
     directory: Path
+    point: Mapping[str, Any] = field(default_factory=dict)  # where in a grid, if in one
 
     @property
     def rounds(self) -> int:
@@ -38,7 +40,7 @@ class Cell:
         if not (self.directory / "state").is_dir():
             return False
         run = open_run(self.directory)
-        if _essence(run.config) != _essence(self.config):
+        if not _same(run.config, self.config):
             raise StoreError(
                 f"{self.directory} holds a run with other settings: choose another --out"
             )
@@ -121,7 +123,14 @@ def _killed_at_the_end(
             process.communicate()
 
 
-def _essence(config: Config) -> Config:
-    """What makes two runs the same apart from how long they run and how they are carried out."""
-    train = config.train.model_copy(update={"rounds": 0})
-    return config.model_copy(update={"train": train, "runtime": None, "compare": {}})
+def _same(found: Config, wanted: Config) -> bool:
+    """Whether a run is what is wanted, apart from how long it runs and how it is carried out."""
+    # What was derived from the length when the run was made stays as it was made.
+    settled = wanted.settled().method.model_dump(by_alias=False)
+    derived = [key for key, value in settled.items() if getattr(wanted.method, key) != value]
+    method = wanted.method
+    if type(found.method) is type(method):
+        method = method.model_copy(update={key: getattr(found.method, key) for key in derived})
+    rounds = wanted.train.model_copy(update={"rounds": found.train.rounds})
+    indifferent = {"train": rounds, "method": method, "runtime": found.runtime}
+    return found == wanted.model_copy(update={**indifferent, "compare": found.compare})

@@ -21,7 +21,9 @@ def compare(
     config: ConfigFile = None,
     *,
     methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "all",
-    seeds: Annotated[str, typer.Option(help="Numbers separated by commas.")] = "0",
+    seeds: Annotated[
+        str | None, typer.Option(help="Numbers separated by commas; else the configured seed.")
+    ] = None,
     data: Data = None,
     data_dir: DataDir = None,
     clients: Clients = None,

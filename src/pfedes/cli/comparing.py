@@ -1,6 +1,7 @@
 """What `pfedes compare` shows while it works and when it is done."""
 
 import json as json_module
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.table import Table as RichTable
 from pfedes.cli.display import Spectator, output
 from pfedes.compare import all_methods, cells_of, results_of, table_of
 from pfedes.config import Config
-from pfedes.errors import ConfigError
+from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.federation import free_directory
 from pfedes.files import write_atomically
 from pfedes.methods import method_class
@@ -19,11 +20,13 @@ from pfedes.report.formats import percent
 from pfedes.sweep import Cell, Outcome, run_cells
 from pfedes.table import Table
 
+log = logging.getLogger(__name__)
+
 
 def run_comparison(
     config: Config,
     methods: str,
-    seeds: str,
+    seeds: str | None,
     out: Path | None,
     *,
     jobs: int,
@@ -36,7 +39,16 @@ def run_comparison(
         method_class(name)
     source = config.data.source.partition(":")[0]
     directory = out or free_directory(f"compare-{source}")
-    cells = cells_of(config, list(dict.fromkeys(names)), _numbers(seeds), directory)
+    if directory.exists() and not directory.is_dir():
+        raise StoreError(f"{directory} exists and is not a directory: choose another --out")
+    if aside := [key for key in config.method.model_fields_set if key != "name"]:
+        log.warning(
+            "keys set aside: [method] %s; for one method use [compare.%s]",
+            ", ".join(sorted(aside)),
+            config.method.name,
+        )
+    numbers = [config.seed] if seeds is None else _numbers(seeds)
+    cells = cells_of(config, list(dict.fromkeys(names)), numbers, directory)
     progress = None if quiet or json else Overview(cells)
     try:
         outcomes = run_cells(cells, jobs=jobs, watch=progress)
@@ -47,6 +59,8 @@ def run_comparison(
     finally:
         if progress is not None:
             progress.stop()
+    if all(outcome.run is None for outcome in outcomes):
+        raise MethodError(outcomes[0].reason)
     results = results_of(outcomes, list(dict.fromkeys(names)))
     records = [result.record() for result in results]
     table = table_of(results, config.evaluate.targets)

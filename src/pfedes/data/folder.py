@@ -12,7 +12,11 @@ ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".
 
 def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
     """How to read PATH/CLASS/picture, or PATH/train/CLASS/picture and PATH/test/CLASS/picture."""
-    if not path.is_dir():
+    try:
+        there = path.is_dir()
+    except OSError as error:
+        raise DataError(f"folder {str(path)!r:.80}: {error.strerror}") from None
+    if not there:
         raise DataError(f"folder {str(path)!r} does not exist")
     official = (path / "train").is_dir() and (path / "test").is_dir()
     roots = [path / "train", path / "test"] if official else [path]

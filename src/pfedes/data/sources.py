@@ -29,6 +29,8 @@ class DataConfig(Section):
     )
 
 
+LARGEST = 2**40  # bytes of generated data
+
 SOURCES = {
     "digits": "1,797 handwritten digits of scikit-learn, brought to 3x32x32; needs no files",
     "cifar10": "60,000 photographs in 10 classes; parquet files or the official binary archive",
@@ -120,6 +122,8 @@ def _synthetic(argument: str, progress: Progress) -> Recipe:
             raise DataError(f"synthetic: {key} must be a positive whole number, found {value!r}")
         settings[key] = int(value)
     samples, classes, size, channels = settings.values()
+    if samples * size * size * channels > LARGEST:
+        raise DataError(f"synthetic: {argument!r} would take more than {LARGEST // 2**40} TiB")
     if samples < classes:
         raise DataError(f"synthetic: {samples} samples cannot show {classes} classes")
 

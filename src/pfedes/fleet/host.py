@@ -15,7 +15,7 @@ from torch import nn
 
 from pfedes.client import Card, Client
 from pfedes.costs import FlopMeter
-from pfedes.errors import WireError
+from pfedes.errors import StoreError, WireError
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
 from pfedes.methods.base import Context, Method
 from pfedes.payload import Payload, WireSpec
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class MissingBaseError(Exception):
-    """The task starts from a version that is not here."""
+    """The task starts from a version that is not here, or is damaged."""
 
-    def __init__(self, versions: list[int]) -> None:
-        super().__init__("missing base")
+    def __init__(self, versions: list[int], why: str = "") -> None:
+        super().__init__(f"missing base: {why}" if why else "missing base")
         self.versions = tuple(versions)
 
 
@@ -76,10 +76,8 @@ class ClientHost:
 
     def _answer(self, task: Task) -> Reply:
         versions = self.store.versions(task.run, task.client)
-        if task.round in versions:
-            stored = self.store.load(task.run, task.client, task.round)
-            if stored.task == task.identity():
-                return Reply(task.client, stored.reply)
+        if (before := self._answered(task, versions)) is not None:
+            return before
 
         ctx = self.context(task.round)
         self._check_download(task, ctx)
@@ -115,14 +113,30 @@ class ClientHost:
         self.store.commit(task.run, task.client, task.round, Version(state, task.identity(), reply))
         return Reply(task.client, reply)
 
+    def _answered(self, task: Task, versions: list[int]) -> Reply | None:
+        """The answer given before, if this very task was answered and the file is whole."""
+        if task.round not in versions:
+            return None
+        try:
+            stored = self.store.load(task.run, task.client, task.round)
+        except StoreError as error:
+            log.warning("%s is trained again: %s", task.client, error)
+            return None
+        return Reply(task.client, stored.reply) if stored.task == task.identity() else None
+
     def restore(self, task: Task) -> Client:
         """The client at the version that a task starts from."""
+        versions = self.store.versions(task.run, task.client)
         if task.base == 0:
             state = None  # initial weights come from the seed
-        elif task.base in (versions := self.store.versions(task.run, task.client)):
-            state = self.store.load(task.run, task.client, task.base).state
-        else:
+        elif task.base not in versions:
             raise MissingBaseError(versions)
+        else:
+            try:
+                state = self.store.load(task.run, task.client, task.base).state
+            except StoreError as error:
+                intact = [version for version in versions if version != task.base]
+                raise MissingBaseError(intact, str(error)) from None
         client = self.population.client(task.client)
         client.meter = FlopMeter(self._known_flops)
         if state is not None:

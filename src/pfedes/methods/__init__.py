@@ -46,10 +46,10 @@ def _own(name: str) -> type[Method[Any]]:
     sys.path.insert(0, here)
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # importing runs the module, which may raise anything
         raise ConfigError(f"method {name!r} cannot be imported: {error}") from None
     finally:
         sys.path.remove(here)
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ConfigError(f"method {name!r} is not a subclass of pfedes.Method")
+    if not (isinstance(found, type) and issubclass(found, Method) and hasattr(found, "Config")):
+        raise ConfigError(f"method {name!r} is not a subclass of pfedes.Method with a Config")
     return found

@@ -17,6 +17,7 @@ from pfedes.data.samples import Batch
 from pfedes.methods import low_rank, shared_model
 from pfedes.methods.base import Context, Method, MethodConfig, Problem, Received, Upload, Wire
 from pfedes.methods.distillation import kl_from
+from pfedes.methods.shared_model import SharedModel
 from pfedes.models.head import head_of, represent
 from pfedes.payload import Group, Payload, State, TensorSpec, WireSpec
 from pfedes.training import Learner, TrainConfig, fit
@@ -29,7 +30,7 @@ class FedKDConfig(MethodConfig):
 
     name: Literal["fedkd"] = "fedkd"
     mentee_lr: float = Field(0.01, gt=0, description="learning rate of the mentee and of W_h")
-    shared_model: str = Field(
+    shared_model: SharedModel = Field(
         "auto", description="the mentee: auto (cnn1 or cnn5) or a model's name"
     )
     compression: bool = Field(True, description="send low-rank updates where they are smaller")

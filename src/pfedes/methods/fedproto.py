@@ -42,7 +42,7 @@ class FedProtoConfig(MethodConfig):
     )
     averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
     table: Literal["own", "full"] = Field(
-        "own", description="prototypes sent down: of own classes | the full table"
+        "own", description="prototypes sent down: of own classes | full (always with nearest_known)"
     )
     inference: Literal["head", "nearest_own", "nearest_known"] = Field(
         "head", description="by the model's head | the nearest prototype of own | of known classes"
@@ -63,8 +63,7 @@ class FedProto(Method[FedProtoConfig]):
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
         known = LabelTable(state, "prototypes", ctx.classes)
-        wanted = range(ctx.classes) if self.config.table == "full" else sorted(card.classes or {})
-        labels = [label for label in wanted if known.known[label]]
+        labels = [label for label in sorted(self._sent(card, ctx)) if known.known[label]]
         rows, _ = known.lookup(torch.tensor(labels, dtype=torch.int64))
         return Payload({"prototypes": rows}, {"labels": labels})
 
@@ -134,7 +133,7 @@ class FedProto(Method[FedProtoConfig]):
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         own, width = frozenset(card.classes or {}), card.width or 0
-        sent = frozenset(range(ctx.classes)) if self.config.table == "full" else own
+        sent = self._sent(card, ctx)
         down = required({"prototypes": TensorSpec((Max(len(sent)), width))})
         up = required({"prototypes": TensorSpec((len(own), width))})
         return Wire(
@@ -144,6 +143,12 @@ class FedProto(Method[FedProtoConfig]):
                 {"labels": Labels("prototypes", own), "counts": Counts("prototypes", card.samples)},
             ),
         )
+
+    def _sent(self, card: Card, ctx: Context) -> frozenset[int]:
+        """The classes whose prototypes a client may be sent."""
+        if self.config.table == "full" or self.config.inference == "nearest_known":
+            return frozenset(range(ctx.classes))
+        return frozenset(card.classes or {})
 
 
 def prototype_loss(

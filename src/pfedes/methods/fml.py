@@ -25,6 +25,7 @@ from pfedes.methods.base import (
     spec_of,
 )
 from pfedes.methods.distillation import kl_from
+from pfedes.methods.shared_model import SharedModel
 from pfedes.payload import Payload, State, WireSpec, required
 from pfedes.training import Learner, fit
 
@@ -35,7 +36,9 @@ class FMLConfig(MethodConfig):
     name: Literal["fml"] = "fml"
     alpha: float = Field(0.5, gt=0, le=1, description="alpha, weight of the labels for own models")
     beta: float = Field(0.5, gt=0, le=1, description="beta, weight of the labels for the meme")
-    shared_model: str = Field("auto", description="the meme: auto (cnn1 or cnn5) or a model's name")
+    shared_model: SharedModel = Field(
+        "auto", description="the meme: auto (cnn1 or cnn5) or a model's name"
+    )
     averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
 
 

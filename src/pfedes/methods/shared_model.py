@@ -1,12 +1,24 @@
 """The small model that FML and FedKD share beside everybody's own."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
+from pydantic import AfterValidator
 from torch import nn
 
 from pfedes.client import Card
+from pfedes.errors import unknown
 from pfedes.methods.base import Context, Problem
-from pfedes.models import Shape, build_model, channels_last
+from pfedes.models import MODELS, Shape, build_model, channels_last
+
+
+def _known(name: str) -> str:
+    if name != "auto" and name not in MODELS:
+        raise ValueError(unknown("model", name, ["auto", *MODELS]))
+    return name
+
+
+SharedModel = Annotated[str, AfterValidator(_known)]
 
 
 def architecture(chosen: str, ctx: Context) -> str:
