@@ -10,13 +10,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pfedes import Card, Client, Context, Method, MethodConfig, Payload, Upload
-from pfedes.aggregation import mean, weights_of
-from pfedes.methods.base import Received, Wire
+from pfedes.methods.base import Received, Wire, averaged
 from pfedes.payload import State, TensorSpec, WireSpec, required
-from pfedes.training import Learner, fit
+from pfedes.training import fit_labels
 
 
 class SharedStemConfig(MethodConfig):
@@ -41,18 +39,11 @@ class SharedStem(Method[SharedStemConfig]):
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         stem = client.model.get_submodule("conv1")
         stem.load_state_dict(self._mixed(stem.state_dict(), download.tensors))
-        loss = fit(
-            client,
-            {"model": Learner(client.model, ctx.train.lr)},
-            lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
-            epochs=ctx.train.epochs,
-            ctx=ctx,
-        )
+        loss = fit_labels(client, ctx)  # or `fit` with a loss of your own
         return Upload(loss, stem.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        weights = weights_of([upload.card.samples for upload in uploads])
-        return State(mean([upload.payload.tensors for upload in uploads], weights))
+        return State(averaged(uploads))
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         """What may travel, by name and shape. Anything else is refused on both sides."""

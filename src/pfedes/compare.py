@@ -13,7 +13,7 @@ from typing import Any
 
 from pfedes.config import Config, configure_from
 from pfedes.errors import ConfigError
-from pfedes.methods import METHODS, method_class
+from pfedes.methods import method_class
 from pfedes.report.formats import count, percent
 from pfedes.sweep import Cell, Outcome
 from pfedes.table import Table
@@ -199,7 +199,3 @@ def _points(value: float) -> str:
 
 def _with_spread(mean: float, spread: float | None) -> str:
     return _percent(mean) if spread is None else f"{_percent(mean)} ± {_points(spread)}"
-
-
-def all_methods() -> list[str]:
-    return list(METHODS)

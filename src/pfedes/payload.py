@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import safetensors.torch
 import torch
@@ -16,6 +17,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from pfedes.errors import WireError
+
+T = TypeVar("T")
 
 Value = str | int | float | bool | list[int]
 
@@ -53,6 +56,16 @@ class Payload:
 
 
 State = Payload  # what the server holds between rounds has the same form
+
+
+def under(prefix: str, entries: Mapping[str, T]) -> dict[str, T]:
+    """The entries, each name with a prefix."""
+    return {prefix + name: value for name, value in entries.items()}
+
+
+def within(prefix: str, entries: Mapping[str, T]) -> dict[str, T]:
+    """The entries whose names have the prefix, without it."""
+    return {n.removeprefix(prefix): v for n, v in entries.items() if n.startswith(prefix)}
 
 
 def encode(payload: Payload) -> bytes:

@@ -27,7 +27,7 @@ from torch import Tensor
 from pfedes.client import Card, Scores
 from pfedes.errors import StoreError, WireError
 from pfedes.files import append, sync_directory, write_atomically
-from pfedes.payload import Payload, State, Value, decode, encode
+from pfedes.payload import Payload, State, Value, decode, encode, under, within
 from pfedes.section import Section
 
 FORMAT = 1
@@ -55,14 +55,14 @@ class ClientStore:
     def load(self, run: str, client: str, version: int) -> Version:
         payload = _read(self._path(run, client, version))
         return Version(
-            state=_within("state/", payload.tensors),
-            task=_within("task/", payload.meta),
-            reply=Payload(_within("reply/", payload.tensors), _within("reply/", payload.meta)),
+            state=within("state/", payload.tensors),
+            task=within("task/", payload.meta),
+            reply=Payload(within("reply/", payload.tensors), within("reply/", payload.meta)),
         )
 
     def commit(self, run: str, client: str, round: int, version: Version) -> None:
-        tensors = _under("state/", version.state) | _under("reply/", version.reply.tensors)
-        meta = _under("task/", version.task) | _under("reply/", version.reply.meta)
+        tensors = under("state/", version.state) | under("reply/", version.reply.tensors)
+        meta = under("task/", version.task) | under("reply/", version.reply.meta)
         path = self._path(run, client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, encode(Payload(tensors, meta)))
@@ -346,11 +346,3 @@ def _read(path: Path) -> Payload:
         raise StoreError(f"{path} cannot be read: {error.strerror}") from None
     except WireError as error:
         raise StoreError(f"{path} is damaged: {error}") from None
-
-
-def _under(prefix: str, entries: Mapping[str, Any]) -> dict[str, Any]:
-    return {prefix + name: value for name, value in entries.items()}
-
-
-def _within(prefix: str, entries: Mapping[str, Any]) -> dict[str, Any]:
-    return {n.removeprefix(prefix): v for n, v in entries.items() if n.startswith(prefix)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD
@@ -103,6 +104,17 @@ def fit(
         for name, optimiser in optimisers.items():
             _keep_momentum(optimiser, name, learners[name].module, client.kept)
     return total / len(client.train)
+
+
+def fit_labels(client: Client, ctx: "Context") -> float:
+    """The client's model learns its labels, nothing else: CE(F(x), y) for E epochs."""
+    return fit(
+        client,
+        {"model": Learner(client.model, ctx.train.lr)},
+        lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
+        epochs=ctx.train.epochs,
+        ctx=ctx,
+    )
 
 
 @torch.no_grad()

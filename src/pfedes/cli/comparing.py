@@ -10,12 +10,12 @@ import typer
 from rich.table import Table as RichTable
 
 from pfedes.cli.display import Spectator, output
-from pfedes.compare import all_methods, cells_of, results_of, table_of
+from pfedes.compare import cells_of, results_of, table_of
 from pfedes.config import Config
 from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.federation import free_directory
 from pfedes.files import write_atomically
-from pfedes.methods import method_class
+from pfedes.methods import METHODS, method_class
 from pfedes.report.formats import percent
 from pfedes.sweep import Cell, Outcome, run_cells
 from pfedes.table import Table
@@ -34,7 +34,7 @@ def run_comparison(
     json: bool,
 ) -> None:
     """Runs all cells in sight of the user, prints the table and writes it in every format."""
-    names = all_methods() if methods == "all" else [name.strip() for name in methods.split(",")]
+    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
         method_class(name)
     source = config.data.source.partition(":")[0]

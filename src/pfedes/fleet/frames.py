@@ -5,7 +5,7 @@ from typing import IO, Any
 
 from pfedes.client import Scores
 from pfedes.fleet.base import Failure, Reply, Scored, Task
-from pfedes.payload import Payload, Value, decode, encode
+from pfedes.payload import Payload, Value, decode, encode, under, within
 
 Message = dict[str, Any]
 
@@ -36,12 +36,12 @@ def from_task(kind: str, task: Task) -> Payload:
         "round": task.round,
         "base": task.base,
     }
-    return Payload(task.download.tensors, {**about, **_under("down/", task.download.meta)})
+    return Payload(task.download.tensors, {**about, **under("down/", task.download.meta)})
 
 
 def to_task(message: Payload) -> tuple[str, Task]:
     meta: Message = message.meta
-    download = Payload(message.tensors, _within("down/", meta))
+    download = Payload(message.tensors, within("down/", meta))
     return meta["kind"], Task(meta["run"], meta["client"], meta["round"], meta["base"], download)
 
 
@@ -50,7 +50,7 @@ def from_answer(answer: Reply | Failure | Scored, log: str) -> Payload:
     common: dict[str, Value] = {"client": answer.client, "log": log}
     match answer:
         case Reply():
-            meta = {**common, "kind": "reply", **_under("up/", answer.payload.meta)}
+            meta = {**common, "kind": "reply", **under("up/", answer.payload.meta)}
             return Payload(answer.payload.tensors, meta)
         case Scored():
             return Payload({}, {**common, "kind": "scored", **asdict(answer.scores)})
@@ -63,16 +63,8 @@ def to_answer(message: Payload) -> tuple[Reply | Failure | Scored, str]:
     meta: Message = message.meta
     client, log = meta["client"], meta["log"]
     if meta["kind"] == "reply":
-        return Reply(client, Payload(message.tensors, _within("up/", meta))), log
+        return Reply(client, Payload(message.tensors, within("up/", meta))), log
     if meta["kind"] == "scored":
         return Scored(client, Scores(**{k: meta[k] for k in Scores.__dataclass_fields__})), log
     versions = tuple(meta["versions"]) if "versions" in meta else None
     return Failure(client, meta["reason"], versions), log
-
-
-def _under(prefix: str, meta: Message) -> Message:
-    return {prefix + key: value for key, value in meta.items()}
-
-
-def _within(prefix: str, meta: Message) -> Message:
-    return {k.removeprefix(prefix): v for k, v in meta.items() if k.startswith(prefix)}

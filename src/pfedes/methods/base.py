@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from pfedes.aggregation import Averaging, mean, weights_of
 from pfedes.client import Card, Client
 from pfedes.errors import ConfigError
 from pfedes.payload import Payload, State, TensorSpec, Value, WireSpec
@@ -101,6 +102,7 @@ class Method(ABC, Generic[C]):
 
     def __init__(self, config: C | None = None, **hyper_parameters: Any) -> None:
         try:
+            # The class's own Config is the C it was declared with, which a checker cannot see.
             self.config = config or self.Config(**hyper_parameters)  # type: ignore[assignment]
         except ValidationError as error:
             problem = error.errors()[0]
@@ -149,6 +151,12 @@ class Method(ABC, Generic[C]):
     def allowed(self, card: Card, ctx: Context) -> Wire:
         """Everything that may travel between the server and this client."""
         return Wire(down=WireSpec(), up=WireSpec())
+
+
+def averaged(uploads: Sequence[Received], averaging: Averaging = "weighted") -> dict[str, Tensor]:
+    """The mean of what was uploaded, weighted by training samples or plain."""
+    weights = weights_of([upload.card.samples for upload in uploads], averaging)
+    return mean([upload.payload.tensors for upload in uploads], weights)
 
 
 def spec_of(model: nn.Module) -> dict[str, TensorSpec]:

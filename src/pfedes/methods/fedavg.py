@@ -8,14 +8,21 @@ from typing import Literal
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from pfedes.aggregation import mean, weights_of
 from pfedes.client import Card, Client, Parameters, parameters_of
-from pfedes.methods.base import Context, Method, MethodConfig, Problem, Received, Upload, Wire
+from pfedes.methods.base import (
+    Context,
+    Method,
+    MethodConfig,
+    Problem,
+    Received,
+    Upload,
+    Wire,
+    averaged,
+)
 from pfedes.models import build_model
 from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import Learner, fit
+from pfedes.training import fit_labels
 
 
 class FedAvgConfig(MethodConfig):
@@ -50,18 +57,11 @@ class FedAvg(Method[FedAvgConfig]):
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         client.model.load_state_dict(download.tensors)
-        loss = fit(
-            client,
-            {"model": Learner(client.model, ctx.train.lr)},
-            lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
-            epochs=ctx.train.epochs,
-            ctx=ctx,
-        )
+        loss = fit_labels(client, ctx)
         return Upload(loss, client.model.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        weights = weights_of([upload.card.samples for upload in uploads])
-        return State(mean([upload.payload.tensors for upload in uploads], weights))
+        return State(averaged(uploads))
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         if download is not None:

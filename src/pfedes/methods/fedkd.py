@@ -19,7 +19,7 @@ from pfedes.methods.base import Context, Method, MethodConfig, Problem, Received
 from pfedes.methods.distillation import kl_from
 from pfedes.methods.shared_model import SharedModel
 from pfedes.models.head import head_of, represent
-from pfedes.payload import Group, Payload, State, TensorSpec, WireSpec
+from pfedes.payload import Group, Payload, State, TensorSpec, WireSpec, under, within
 from pfedes.training import Learner, TrainConfig, fit
 
 FULL, UPDATE = "full/", "update/"
@@ -64,7 +64,7 @@ class FedKD(Method[FedKDConfig]):
         return shared_model.check_shapes(cards)
 
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
-        return State(_under(FULL, self._mentee(cards[0], ctx).state_dict()), {"round": 0})
+        return State(under(FULL, self._mentee(cards[0], ctx).state_dict()), {"round": 0})
 
     def prepare(self, client: Client, ctx: Context) -> None:
         """W_h, which maps the mentee's representation to the mentor's, and never leaves."""
@@ -96,7 +96,7 @@ class FedKD(Method[FedKDConfig]):
             epochs=ctx.train.epochs,
             ctx=ctx,
         )
-        client.kept |= {"w_h": w_h.weight.detach(), **_under("mentee.", received)}
+        client.kept |= {"w_h": w_h.weight.detach(), **under("mentee.", received)}
         change = {name: t - received[name] for name, t in mentee.state_dict().items()}
         if self.config.compression:
             client.meter.add(low_rank.flops(change))
@@ -104,14 +104,14 @@ class FedKD(Method[FedKDConfig]):
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         """Adds the mean update, compressed again: what clients will add is what the server adds."""
-        full = _within(FULL, state.tensors)
+        full = within(FULL, state.tensors)
         shapes = {name: tensor.shape for name, tensor in full.items()}
         weights = weights_of([upload.card.samples for upload in uploads], self.config.averaging)
-        changes = [low_rank.expand(_within(UPDATE, u.payload.tensors), shapes) for u in uploads]
+        changes = [low_rank.expand(within(UPDATE, u.payload.tensors), shapes) for u in uploads]
         update = self._packed(mean(changes, weights), ctx)
-        change = low_rank.expand(_within(UPDATE, update), shapes)
+        change = low_rank.expand(within(UPDATE, update), shapes)
         new = {name: tensor + change[name] for name, tensor in full.items()}
-        return State({**_under(FULL, new), **update}, {"round": ctx.round})
+        return State({**under(FULL, new), **update}, {"round": ctx.round})
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         mentee = self._mentee(card, ctx).state_dict()
@@ -124,8 +124,8 @@ class FedKD(Method[FedKDConfig]):
 
     def _packed(self, change: dict[str, Tensor], ctx: Context) -> dict[str, Tensor]:
         if not self.config.compression:
-            return _under(UPDATE, change)
-        return _under(UPDATE, low_rank.compress(change, energy_at(ctx.round, self.config)))
+            return under(UPDATE, change)
+        return under(UPDATE, low_rank.compress(change, energy_at(ctx.round, self.config)))
 
     def _mentee(self, of: Card | Client, ctx: Context) -> nn.Module:
         return shared_model.build(self.config.shared_model, of.shape, ctx)
@@ -161,17 +161,9 @@ def _projection(mentor: nn.Module, mentee: nn.Module) -> nn.Linear:
 
 def _received(download: Payload, kept: dict[str, Tensor], mentee: nn.Module) -> dict[str, Tensor]:
     """The server's mentee: sent whole, or the copy of last time plus the update since."""
-    if full := _within(FULL, download.tensors):
+    if full := within(FULL, download.tensors):
         return full
-    copy = _within("mentee.", kept)
+    copy = within("mentee.", kept)
     shapes = {name: tensor.shape for name, tensor in mentee.state_dict().items()}
-    change = low_rank.expand(_within(UPDATE, download.tensors), shapes)
+    change = low_rank.expand(within(UPDATE, download.tensors), shapes)
     return {name: copy[name] + change[name] for name in shapes}
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def _within(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging, mean, weights_of
+from pfedes.aggregation import Averaging
 from pfedes.client import Card, Client
 from pfedes.data.samples import Batch
 from pfedes.methods import shared_model
@@ -22,6 +22,7 @@ from pfedes.methods.base import (
     Received,
     Upload,
     Wire,
+    averaged,
     spec_of,
 )
 from pfedes.methods.distillation import kl_from
@@ -70,8 +71,7 @@ class FML(Method[FMLConfig]):
         return Upload(loss, meme.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        weights = weights_of([upload.card.samples for upload in uploads], self.config.averaging)
-        return State(mean([upload.payload.tensors for upload in uploads], weights))
+        return State(averaged(uploads, self.config.averaging))
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         meme = required(spec_of(self._meme(card, ctx)))

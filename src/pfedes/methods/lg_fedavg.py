@@ -10,9 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 from torch import nn
-from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging, mean, weights_of
+from pfedes.aggregation import Averaging
 from pfedes.client import Card, Client
 from pfedes.methods.base import (
     Context,
@@ -22,11 +21,12 @@ from pfedes.methods.base import (
     Received,
     Upload,
     Wire,
+    averaged,
     check_widths,
 )
 from pfedes.models.head import head_of
 from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import Learner, fit
+from pfedes.training import fit_labels
 
 
 class LGFedAvgConfig(MethodConfig):
@@ -55,18 +55,11 @@ class LGFedAvg(Method[LGFedAvgConfig]):
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         head = head_of(client.model)
         head.load_state_dict(download.tensors)
-        loss = fit(
-            client,
-            {"model": Learner(client.model, ctx.train.lr)},
-            lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
-            epochs=ctx.train.epochs,
-            ctx=ctx,
-        )
+        loss = fit_labels(client, ctx)
         return Upload(loss, head.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        weights = weights_of([upload.card.samples for upload in uploads], self.config.averaging)
-        return State(mean([upload.payload.tensors for upload in uploads], weights))
+        return State(averaged(uploads, self.config.averaging))
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         if download is not None:

@@ -13,10 +13,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.aggregation import mean, weights_of
 from pfedes.client import Card, Client
 from pfedes.data.samples import Batch
-from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload, Wire
+from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload, Wire, averaged
 from pfedes.models import channels_last
 from pfedes.models.extractor import Activation, Extractor
 from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
@@ -89,8 +88,7 @@ class PFedES(Method[PFedESConfig]):
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         if self.config.sharing != "global":
             return state
-        weights = weights_of([upload.card.samples for upload in uploads])
-        return State(mean([upload.payload.tensors for upload in uploads], weights))  # eq. 10
+        return State(averaged(uploads))  # eq. 10
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         with torch.device("meta"):  # shapes only: nothing is allocated, nothing drawn

@@ -2,12 +2,10 @@
 
 from typing import Literal
 
-from torch.nn import functional as F
-
 from pfedes.client import Client
 from pfedes.methods.base import Context, Method, MethodConfig, Upload
 from pfedes.payload import Payload
-from pfedes.training import Learner, fit
+from pfedes.training import fit_labels
 
 
 class StandaloneConfig(MethodConfig):
@@ -22,11 +20,4 @@ class Standalone(Method[StandaloneConfig]):
     Config = StandaloneConfig
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
-        loss = fit(
-            client,
-            {"model": Learner(client.model, ctx.train.lr)},
-            lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
-            epochs=ctx.train.epochs,
-            ctx=ctx,
-        )
-        return Upload(loss)
+        return Upload(fit_labels(client, ctx))
