@@ -156,7 +156,7 @@ def test_config_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_cifar10_sends_443_floats_and_repeats(cifar: Path) -> None:
     """The paper's largest setting, cut in samples: 100 clients, 10 % a round."""
     results = []
-    for out in ("one", "two"):
+    for out, fleet in (("one", "workers"), ("two", "serial")):
         done = command(
             *("run", "--method", "pfedes", "--data", "cifar10", "--data-dir", str(cifar)),
             *(
@@ -171,7 +171,7 @@ def test_cifar10_sends_443_floats_and_repeats(cifar: Path) -> None:
                 "--json",
             ),
             *("--set", "data.limit=6000", "--set", "train.epochs=1"),
-            *("--set", "method.extractor_epochs=1"),
+            *("--set", "method.extractor_epochs=1", "--set", f"runtime.fleet={fleet}"),
         )
         assert done.returncode == 0, done.stderr
         clients = [json.loads(row) for row in Path(out, "clients.jsonl").read_text().splitlines()]
