@@ -27,7 +27,7 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	@echo "== running all tests"
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(INSTALLED)
 	@echo "== checking format, lint and types"

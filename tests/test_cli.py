@@ -48,8 +48,6 @@ def refused(*arguments: str, **environment: str) -> str:
         (["run", "--data", "cifar11"], "unknown data set 'cifar11'; did you mean 'cifar1"),
         (["run", '--set=models.pool=["cnn7"]'], "unknown model 'cnn7'; did you mean 'cnn"),
         (["run", "--roundz", "3"], "--roundz"),
-        (["run", "--rounds", "three"], "--rounds"),
-        (["rum"], "rum"),
         (["run", "--set", "method.mu=0"], "method.mu = 0: input should be greater than 0"),
         (["run", "--set", "method.mu=0.6"], "method.mu = 0.6: input should be less than or equal"),
         (["run", "--participation", "0"], "train.participation = 0"),
@@ -60,13 +58,24 @@ def refused(*arguments: str, **environment: str) -> str:
             "partition.classes_per_client = 11, but the data has 10 classes",
         ),
         (["run", "--clients", "900"], "the largest number that works is 870"),
-        (["run", "--clients", "0"], "partition.clients = 0"),
         (["run", "--data", "cifar10"], "'cifar10' needs its files: give their directory with"),
         (["run", "--data", "cifar10", "--data-dir", "nowhere"], "nowhere' does not exist"),
-        (["run", "missing.toml"], "cannot read configuration missing.toml: No such file"),
         (["run", "--set", "train.epoch=3"], "unknown key 'train.epoch'; did you mean"),
-        (["run", "--set", "train.epochs"], "--set takes section.key=value"),
         (["run", "--method", "fedavg"], "set models.pool to one architecture"),
+    ],
+)
+def test_wrong_input(arguments: list[str], said: str) -> None:
+    assert said in refused(*arguments, PFEDES_DATA="")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--rounds", "three"], "--rounds"),
+        (["rum"], "rum"),
+        (["run", "missing.toml"], "cannot read configuration missing.toml: No such file"),
+        (["run", "--set", "train.epochs"], "--set takes section.key=value"),
+        (["run", "--clients", "0"], "partition.clients = 0"),
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["report", "nowhere"], "nowhere is not a run directory"),
         (["data", "show", "nothing"], "unknown data set 'nothing'"),
@@ -74,8 +83,17 @@ def refused(*arguments: str, **environment: str) -> str:
         (["data", "partition", "--out", "picture.doc"], "cannot write picture.doc"),
     ],
 )
-def test_wrong_input(arguments: list[str], said: str) -> None:
-    assert said in refused(*arguments, PFEDES_DATA="")
+def test_more_wrong_input(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same path without a new process: what `main` exits with and prints."""
+    assert cli.execute(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert line.startswith("pfedes: ")
+    assert said in line
+    assert not list(Path().iterdir())
 
 
 def test_wrong_files(tmp_path: Path) -> None:
