@@ -125,7 +125,7 @@ def average(extractors: list[Weights], samples: list[int]) -> Weights:
     """The sample-weighted mean."""
     total = sum(samples)
     return {
-        name: sum(t[name] * (n / total) for t, n in zip(extractors, samples, strict=True)).detach()  # type: ignore[union-attr]
+        name: sum(t[name] * (n / total) for t, n in zip(extractors, samples, strict=True)).detach()
         for name in extractors[0]
     }
 

@@ -216,8 +216,8 @@ def test_fedkds_weight_is_bounded_and_constant() -> None:
     for model in (mentor, mentee):
         with torch.no_grad():
             head = list(model.children())[-1]
-            head.weight.zero_()  # type: ignore[operator]
-            head.bias.copy_(torch.tensor([60.0] + [0.0] * 9))  # type: ignore[operator]
+            head.weight.zero_()
+            head.bias.copy_(torch.tensor([60.0] + [0.0] * 9))
     certain = Batch(batch.x, torch.zeros(6, dtype=torch.int64))
     w_h = nn.Linear(500, 500, bias=False)
     bounded, _ = mentor_and_mentee_losses(
@@ -320,9 +320,9 @@ def test_the_energy_schedule_does_not_follow_an_extension(tmp_path: Path) -> Non
         [0.9575, 0.965, 0.98, 0.98]
     )
     run = Federation(small("fedkd", train__rounds=1), out=tmp_path / "run").run()
-    assert run.config.method.schedule_rounds == 1  # type: ignore[attr-defined]
+    assert run.config.method.schedule_rounds == 1
     extended = Federation.resume(tmp_path / "run", rounds=2)
-    assert extended.config.method.schedule_rounds == 1  # type: ignore[attr-defined]
+    assert extended.config.method.schedule_rounds == 1
 
 
 def test_all_copies_of_the_mentee_stay_the_same(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_real_command(tmp_path: Path) -> None:
     runs = [open_run(tmp_path / "o" / "fedproto" / f"seed-{seed}") for seed in (0, 1)]
     accuracies = [run.summary["mean_accuracy"] for run in runs]
     assert records["fedproto"]["mean_accuracy"] == pytest.approx(sum(accuracies) / 2)
-    assert runs[0].config.method.lambda_ == 2.0  # type: ignore[attr-defined]
+    assert runs[0].config.method.lambda_ == 2.0
 
     best = {}
     for alpha in ("0.5", "1.0"):
@@ -195,7 +195,7 @@ def test_a_comparison_with_a_schedule_can_be_extended(tmp_path: Path) -> None:
         (outcome,) = run_cells(cells)
         assert outcome.run is not None
         assert outcome.run.manifest.round == rounds
-        assert outcome.run.config.method.schedule_rounds == 1  # type: ignore[attr-defined]
+        assert outcome.run.config.method.schedule_rounds == 1
 
 
 def test_keys_of_one_method_are_set_aside_with_a_notice(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_grid_has_all_its_points() -> None:
     cells = cells_of(config, ["fml"], [0], Path("o"))
     assert str(cells[0].directory) == "o/fml/alpha=0.1,beta=0.5,train.epochs=1/seed-0"
     assert {cell.config.train.epochs for cell in cells} == {1, 10}
-    assert {cell.config.method.averaging for cell in cells} == {"uniform"}  # type: ignore[attr-defined]
+    assert {cell.config.method.averaging for cell in cells} == {"uniform"}
     wrong = config.model_copy(update={"compare": {"fml": {"gamma": 1.0}}})
     with pytest.raises(ConfigError, match=r"unknown key 'method\.gamma'"):
         cells_of(wrong, ["fml"], [0], Path("o"))

@@ -262,7 +262,7 @@ def test_an_answer_to_another_task_is_rejected(
 ) -> None:
     def lie(reply: Reply) -> Reply:
         meta = {**reply.payload.meta, key: value}
-        return Reply(reply.client, Payload(reply.payload.tensors, meta))  # type: ignore[arg-type]
+        return Reply(reply.client, Payload(reply.payload.tensors, meta))
 
     tampered(monkeypatch, lie)
     finished = run(small(train__rounds=1), tmp_path / "run")

@@ -110,8 +110,8 @@ def test_a_client_does_not_send_what_is_not_listed(
     honest = type(simulation.method).client_round
 
     def leaky(self: object, client: object, *rest: object) -> object:
-        upload = honest(self, client, *rest)  # type: ignore[arg-type]
-        upload.tensors["image"] = client.train.batch(slice(0, 1)).x  # type: ignore[attr-defined]
+        upload = honest(self, client, *rest)
+        upload.tensors["image"] = client.train.batch(slice(0, 1)).x
         return upload
 
     monkeypatch.setattr(type(simulation.method), "client_round", leaky)

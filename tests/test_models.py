@@ -41,7 +41,7 @@ def test_the_extractor_has_443_parameters_and_keeps_the_shape() -> None:
 )
 def test_final_activations(activation: str, low: float | None, high: float | None) -> None:
     torch.manual_seed(0)
-    out = Extractor(final_activation=activation)(50 * torch.randn(4, 3, 8, 8))  # type: ignore[arg-type]
+    out = Extractor(final_activation=activation)(50 * torch.randn(4, 3, 8, 8))
     assert low is None or out.min() >= low
     assert high is None or out.max() <= high
     assert activation == "relu" or out.min() < 0

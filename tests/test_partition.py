@@ -14,7 +14,7 @@ from pfedes.errors import ConfigError
 
 
 def deal(labels: np.ndarray, seed: int = 0, **config: object) -> list[Share]:
-    return partition(labels, PartitionConfig(**config), np.random.default_rng(seed))  # type: ignore[arg-type]
+    return partition(labels, PartitionConfig(**config), np.random.default_rng(seed))
 
 
 def assert_sound(labels: np.ndarray, shares: list[Share]) -> np.ndarray:
@@ -155,7 +155,7 @@ def test_a_split_must_add_up() -> None:
 
 
 def official(labels: np.ndarray, test: np.ndarray, seed: int = 0, **config: object) -> list[Share]:
-    settings = PartitionConfig(split="official", **config)  # type: ignore[arg-type]
+    settings = PartitionConfig(split="official", **config)
     return partition(labels, settings, np.random.default_rng(seed), official_test=test)
 
 

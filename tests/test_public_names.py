@@ -18,7 +18,7 @@ def test_every_listed_name_can_be_imported() -> None:
 def test_the_names_for_type_checkers_are_the_same() -> None:
     tree = ast.parse(Path(pfedes.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = [alias.asname for node in block.body for alias in node.names]  # type: ignore[attr-defined]
+    imported = [alias.asname for node in block.body for alias in node.names]
     assert sorted(filter(None, imported)) == pfedes.__all__[1:]
 
 

@@ -265,7 +265,7 @@ def test_fedproto(record: Callable[..., Recording]) -> None:
             reports.append((means, counts))
         for label in {y for means, _ in reports for y in means}:
             held = [(m[label], n[label]) for m, n in reports if label in m]
-            table[label] = sum(p * n for p, n in held) / sum(n for _, n in held)  # type: ignore[assignment]
+            table[label] = sum(p * n for p, n in held) / sum(n for _, n in held)
     seen.assert_models_agree()
     close(rows_by_label(seen.run.store.server_state(seen.run.manifest), "prototypes"), table)
 
