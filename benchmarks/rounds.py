@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from pfedes import configure
+from pfedes.clientstore import ClientStore
 from pfedes.fleet.base import Reply, Task
 from pfedes.methods import METHODS
 from pfedes.simulation import Simulation
-from pfedes.store import ClientStore
 
 REPETITIONS = 5
 CLIENT = "client-0000"

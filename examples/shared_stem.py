@@ -1,6 +1,6 @@
 """A method of your own in one file: the first convolution is shared, the rest stays private.
 
-    pfedes run --method shared_stem:SharedStem        (in the directory of this file)
+    PYTHONPATH=examples pfedes run --method shared_stem:SharedStem
 
 All five CNNs begin with a convolution of the same shape. This method averages it, in the spirit of
 FedPer; it is here to show the interface, not to win.
@@ -29,6 +29,10 @@ class SharedStem(Method[SharedStemConfig]):
 
     Config = SharedStemConfig
 
+    @property
+    def averages_parameters(self) -> bool:
+        return True  # so that median, trimmed_mean, krum and max_norm may be asked for
+
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
         with ctx.streams.ambient("init.stem"):  # a named random stream: the same in every process
             return State(nn.Conv2d(ctx.channels, 16, 5).state_dict())
@@ -43,7 +47,7 @@ class SharedStem(Method[SharedStemConfig]):
         return Upload(loss, stem.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        return State(averaged(uploads))
+        return State(averaged(uploads, ctx))
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         """What may travel, by name and shape. Anything else is refused on both sides."""

@@ -1,10 +1,18 @@
-"""Averages that can be recomputed by hand."""
+"""Averages that can be recomputed by hand, and rules that liars cannot move far."""
 
+import statistics
+from pathlib import Path
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfedes.aggregation import mean, weights_of
+from pfedes import ConfigError, Federation, MethodError, PFedES
+from pfedes.aggregation import AggregationConfig, combine, krum, mean, norm, weights_of
+from pfedes.methods import METHODS
+from pfedes.simulation import Simulation
+from running import small
 
 
 def test_weights_are_shares_of_those_who_answered() -> None:
@@ -28,3 +36,82 @@ def test_the_mean_of_equal_things_is_that_thing(samples: list[int], seed: int) -
     x = torch.randn(50, generator=torch.Generator().manual_seed(seed))
     result = mean([{"x": x}] * len(samples), weights_of(samples))
     assert torch.equal(result["x"], x)
+
+
+def uploads(*rows: list[float]) -> list[dict[str, torch.Tensor]]:
+    return [{"x": torch.tensor(row)} for row in rows]
+
+
+def combined(rows: list[dict[str, torch.Tensor]], **config: object) -> list[float]:
+    weights = weights_of(range(1, len(rows) + 1))
+    found = combine(rows, weights, AggregationConfig.model_validate(config))["x"]
+    assert found.dtype == torch.float32
+    return found.tolist()
+
+
+def test_the_median_by_hand() -> None:
+    odd = uploads([1.0, 9.0], [2.0, -50.0], [900.0, 8.0])
+    assert combined(odd, kind="median") == [2.0, 8.0]
+    even = uploads([1.0, 9.0], [2.0, 7.0], [3.0, 8.0], [900.0, -50.0])
+    assert combined(even, kind="median") == [2.5, 7.5]
+    assert combined(odd[:1], kind="median") == [1.0, 9.0]
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=12))
+def test_the_median_is_the_median(numbers: list[float]) -> None:
+    (found,) = combined(uploads(*[[number] for number in numbers]), kind="median")
+    assert found == pytest.approx(statistics.median(numbers), rel=1e-6)
+
+
+def test_the_trimmed_mean_by_hand() -> None:
+    rows = uploads([0.0], [1.0], [2.0], [3.0], [1e9])
+    assert combined(rows, kind="trimmed_mean", trim=0.2) == [2.0]
+    assert combined(rows, kind="trimmed_mean", trim=0.4) == [2.0]
+    assert combined(rows[:4], kind="trimmed_mean", trim=0.2) == [1.5]  # 0.8 of an upload: none cut
+
+
+def test_krum_by_hand() -> None:
+    # One liar of five: each is scored by its two nearest others. Squared distances on a line:
+    # 0: 1 + 4; 1: 1 + 1; 2: 1 + 1; 3: 1 + 4; 100: 97^2 + 98^2. Of the best two, the first.
+    rows = uploads([0.0], [1.0], [2.0], [3.0], [100.0])
+    assert krum(rows, byzantine=1) == 1
+    assert combined(rows, kind="krum", byzantine=1) == [1.0]
+    # Two liars that agree are still two against five.
+    assert krum(uploads([50.0], [50.0], [0.0], [0.1], [0.3], [0.4], [0.2]), byzantine=2) == 6
+
+
+def test_krum_measures_over_all_tensors_but_not_counters() -> None:
+    def upload(a: float, b: float, steps: int) -> dict[str, torch.Tensor]:
+        return {"a": torch.tensor([a]), "b": torch.tensor([[b]]), "steps": torch.tensor(steps)}
+
+    rows = [upload(0.0, 9.0, 1), upload(0.0, 0.0, 10**6), upload(0.0, 0.1, 3), upload(9.0, 0.0, 2)]
+    assert krum(rows, byzantine=1) == 1
+
+
+def test_the_norm_by_hand() -> None:
+    assert norm({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]]), "n": torch.tensor(7)}) == 5.0
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("key", ["kind", "max_norm"])
+def test_only_methods_that_average_parameters_take_other_rules(name: str, key: str) -> None:
+    value = "median" if key == "kind" else 1.0
+    pool = {"models__pool": ["cnn5"], f"aggregation__{key}": value}
+    if name in {"fd", "fedproto", "standalone"}:
+        with pytest.raises(MethodError, match=f"{name} averages no parameters"):
+            Simulation(small(name, **pool))
+    else:
+        Simulation(small(name, **pool))
+
+
+def test_nothing_shared_is_nothing_to_average() -> None:
+    with pytest.raises(MethodError, match="averages no parameters"):
+        Simulation(small(PFedES(sharing="local"), aggregation__kind="krum"))
+
+
+def test_krum_needs_enough_uploads(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs 5 uploads, a round asks 4 clients"):
+        Federation(
+            small(aggregation__kind="krum", aggregation__byzantine=1), out=tmp_path / "run"
+        ).run()
+    assert not (tmp_path / "run").exists()

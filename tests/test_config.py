@@ -159,10 +159,15 @@ def test_the_released_preset(tmp_path: Path) -> None:
         configure(settings={"preset": "published"})
 
 
-def test_a_method_of_ones_own_must_be_there(tmp_path: Path) -> None:
+def test_a_method_of_ones_own_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken_own.py").write_text("class :")
     (tmp_path / "raising_own.py").write_text("raise RuntimeError('not today')")
     (tmp_path / "mine_own.py").write_text("class NoMethod: pass\nvalue = 3\n")
+    with pytest.raises(ConfigError, match="No module named 'mine_own'"):
+        configure(method="mine_own:NoMethod")  # lying in the present directory is not enough
+    monkeypatch.syspath_prepend(str(tmp_path))
     for name, message in [
         ("nowhere_at_all:X", "cannot be imported: No module named 'nowhere_at_all'"),
         ("mine_own:Y", "cannot be imported: module 'mine_own' has no attribute 'Y'"),

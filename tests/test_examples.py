@@ -21,7 +21,8 @@ def test_a_method_of_ones_own(tmp_path: Path) -> None:
             [sys.executable, "-m", "pfedes", *words],
             capture_output=True,
             text=True,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},  # as the installed command runs
+            # As the installed command runs, with one directory of one's own.
+            env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": "."},
             check=False,
         )
 

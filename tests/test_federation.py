@@ -14,7 +14,9 @@ from pfedes.costs import until
 from pfedes.federation import uniform
 from pfedes.fleet.base import Failure, Reply, Task
 from pfedes.fleet.serial import SerialFleet
+from pfedes.recorder import Row
 from pfedes.simulation import Simulation
+from pfedes.store import RunStore
 from running import result, rows, small
 
 
@@ -55,7 +57,7 @@ def test_a_run_leaves_what_was_promised(tmp_path: Path) -> None:
     for row in clients:
         assert (row["status"], row["floats_down"], row["floats_up"]) == ("ok", 443, 443)
         assert (row["bytes_down"], row["bytes_up"]) == (1772, 1772)
-        assert (row["metadata_down"], row["metadata_up"]) == (4, 13)
+        assert (row["metadata_down"], row["metadata_up"]) == (5, 13)
         assert 0 <= row["zeros"] <= 1
     for row in rounds:
         assert row["floats_down"] == row["floats_up"] == 2 * 443
@@ -254,22 +256,6 @@ def test_a_bad_upload_is_rejected_and_the_round_goes_on(
     assert "upload rejected" in page
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("run", "another"), ("round", 9), ("base", 7), ("samples", 10**9)]
-)
-def test_an_answer_to_another_task_is_rejected(
-    key: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lie(reply: Reply) -> Reply:
-        meta = {**reply.payload.meta, key: value}
-        return Reply(reply.client, Payload(reply.payload.tensors, meta))
-
-    tampered(monkeypatch, lie)
-    finished = run(small(train__rounds=1), tmp_path / "run")
-    assert all(f"'{key}' is {value!r}" in e["reason"] for e in finished.summary["rejected_uploads"])
-    assert finished.rounds[0]["status"] == "failed"
-
-
 def test_a_failed_round_accepts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def drop(reply: Reply) -> Reply | Failure:
         lost = reply.client != "client-0000" and reply.payload.meta["round"] == 2
@@ -285,34 +271,26 @@ def test_a_failed_round_accepts_nobody(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(finished.summary["failed_clients"]) == 3
 
 
-def test_a_client_that_lost_its_state_starts_from_what_both_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(small(train__rounds=2), tmp_path / "run")
-    store = open_run(tmp_path / "run").store
-    run_id = store.manifest().run
-    store.clients.discard(run_id, "client-0001", [2])
-    store.clients.discard(run_id, "client-0002", [1, 2])
-    again = Federation.resume(tmp_path / "run", rounds=4).run()
+class Loses(Listener):
+    """Takes clients' files away after a round, while the run goes on."""
+
+    def __init__(self, store: RunStore, after: int, lost: dict[str, list[int]]) -> None:
+        self.store, self.after, self.lost = store, after, lost
+
+    def round_done(self, row: Row) -> None:
+        if row["round"] == self.after:
+            for name, versions in self.lost.items():
+                self.store.clients.discard(self.store.manifest().run, name, versions)
+
+
+def test_a_client_that_lost_its_state_starts_from_what_both_know(tmp_path: Path) -> None:
+    loses = Loses(RunStore(tmp_path / "run"), 2, {"client-0001": [2], "client-0002": [1, 2]})
+    again = run(small(train__rounds=4), tmp_path / "run", listener=loses)
     lost = [(row["client"], row["status"], row["reason"]) for row in again.clients[8:12]]
     assert lost[1] == ("client-0001", "failed", "missing base")
     assert lost[2] == ("client-0002", "failed", "missing base")
     assert all(row["status"] == "ok" for row in again.clients[12:])
     assert {s.version for s in again.manifest.clients.values()} == {4}
-
-
-def test_a_damaged_state_is_not_loaded_and_the_client_starts_from_what_is_whole(
-    tmp_path: Path,
-) -> None:
-    run(small(train__rounds=2), tmp_path / "run")
-    store = open_run(tmp_path / "run").store
-    path = store.clients._path(store.manifest().run, "client-0001", 2)
-    path.write_bytes(path.read_bytes()[:-7])
-    again = Federation.resume(tmp_path / "run", rounds=4).run()
-    (failure,) = again.summary["failed_clients"]
-    assert (failure["client"], failure["round"]) == ("client-0001", 3)
-    assert "00002.safetensors is damaged" in failure["reason"]
-    assert {standing.version for standing in again.manifest.clients.values()} == {4}
 
 
 def test_a_run_that_goes_on_has_no_summary_yet(tmp_path: Path) -> None:
@@ -327,7 +305,7 @@ def test_a_damaged_environment_is_named(text: str | None, tmp_path: Path) -> Non
     run(small(train__rounds=1), tmp_path / "run")
     path = tmp_path / "run" / "environment.json"
     path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(StoreError, match=r"environment.json is missing or damaged"):
+    with pytest.raises(StoreError, match=r"environment.json (cannot be read|is damaged)"):
         Federation.resume(tmp_path / "run", rounds=2).run()
 
 

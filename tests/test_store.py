@@ -2,22 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from pfedes import Card, Payload, Scores, StoreError
+from pfedes.clientstore import ClientStore, Version
+from pfedes.errors import DiskError
 from pfedes.files import append, write_atomically
-from pfedes.store import (
-    ClientStore,
-    Manifest,
-    RunStore,
-    Standing,
-    Version,
-    roster_bytes,
-    roster_name,
-    server_name,
-)
+from pfedes.manifest import Extent, Manifest, Standing
+from pfedes.runlock import locked
+from pfedes.store import RunStore, roster_bytes, roster_name, server_name
 
 SCORES = Scores(1, 2, 3, 4)
 CARDS = [Card("a", 8, (3, 32, 32)), Card("b", 9, (3, 32, 32), parameters={"w": ("float32", (2,))})]
@@ -33,14 +29,25 @@ def manifest(round: int, versions: dict[str, int], best: int | None = None) -> M
         best_validation=None if best is None else 0.5,
         roster=roster_name(roster_bytes(CARDS)),
         server=server_name(round),
+        server_digest=held(round).digest(),
         metrics={},
-        clients={n: Standing(version=v, scores=SCORES, local=SCORES) for n, v in versions.items()},
+        clients={n: standing(n, v) for n, v in versions.items()},
     )
 
 
-def version(number: float) -> Version:
-    reply = Payload({"u": torch.tensor([number])}, {"loss": number})
-    return Version({"w": torch.full((3,), number)}, {"round": 1, "base": 0}, reply)
+def held(round: int) -> Payload:
+    return Payload({"theta": torch.tensor([float(round)])} if round else {})
+
+
+def standing(client: str, version: int) -> Standing:
+    digest = Payload(after(client, version).state).digest() if version else ""
+    return Standing(version=version, digest=digest, scores=SCORES, local=SCORES)
+
+
+def after(client: str, round: int, run: str = "r") -> Version:
+    reply = Payload({"u": torch.tensor([float(round)])}, {"loss": float(round)})
+    task = {"run": run, "client": client, "round": round, "base": 0}
+    return Version({"w": torch.full((3,), float(round))}, task, reply)
 
 
 def create(path: Path) -> RunStore:
@@ -51,30 +58,31 @@ def create(path: Path) -> RunStore:
 def commit(store: RunStore, round: int, versions: dict[str, int], best: int | None = None) -> None:
     for name, number in versions.items():
         if number == round:
-            store.clients.commit("r", name, round, version(round))
-    store.write_server(server_name(round), Payload({"theta": torch.tensor([float(round)])}))
+            store.clients.commit(after(name, round))
+    store.write_server(server_name(round), held(round))
     store.write_manifest(manifest(round, versions, best))
 
 
 def test_a_version_comes_back_as_it_was(tmp_path: Path) -> None:
     store = ClientStore(tmp_path)
     assert store.versions("r", "a") == []
-    store.commit("r", "a", 3, version(1.5))
-    store.commit("r", "a", 11, version(2.5))
+    store.commit(after("a", 3))
+    store.commit(after("a", 11))
+    (tmp_path / "a" / "r" / "notes.safetensors").write_text("not ours")
     assert store.versions("r", "a") == [3, 11]
-    assert store.versions("other run", "a") == []
+    assert store.versions("other-run", "a") == []
     found = store.load("r", "a", 3)
-    assert found.state["w"].tolist() == [1.5] * 3
-    assert found.task == {"round": 1, "base": 0}
-    assert found.reply.tensors["u"].tolist() == [1.5]
-    assert found.reply.meta == {"loss": 1.5}
+    assert found.state["w"].tolist() == [3.0] * 3
+    assert found.task == {"run": "r", "client": "a", "round": 3, "base": 0}
+    assert found.reply.tensors["u"].tolist() == [3.0]
+    assert found.reply.meta == {"loss": 3.0}
     store.discard("r", "a", [3, 99])
     assert store.versions("r", "a") == [11]
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     store = ClientStore(tmp_path)
-    store.commit("r", "a", 1, version(1.0))
+    store.commit(after("a", 1))
     path = tmp_path / "a" / "r" / "00001.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -91,11 +99,11 @@ def test_a_run_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert store.manifest().round == 0
     assert store.cards(store.manifest()) == CARDS
     assert (tmp_path / "deep" / "run" / "config.toml").read_text() == "seed = 1"
-    with pytest.raises(StoreError, match="cannot create"):
+    with pytest.raises(StoreError, match=r"cannot write .*deep/run: Directory not empty"):
         create(tmp_path / "deep" / "run")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot write to"):
+    with pytest.raises(StoreError, match=r"cannot write .*file/run: Not a directory|File exists"):
         create(tmp_path / "file" / "run")
 
 
@@ -120,8 +128,8 @@ def test_only_what_kept_manifests_name_is_kept(tmp_path: Path) -> None:
 def test_sweeping_removes_leftovers_but_not_unclaimed_answers(tmp_path: Path) -> None:
     store = create(tmp_path / "run")
     commit(store, 1, {"a": 1, "b": 0})
-    store.clients.commit("r", "b", 1, version(9.0))  # turned away in round 1
-    store.clients.commit("r", "b", 2, version(9.0))  # answered in round 2, not yet committed
+    store.clients.commit(after("b", 1))  # turned away in round 1
+    store.clients.commit(after("b", 2))  # answered in round 2, not yet committed
     store.write_server(server_name(2), Payload())
     (store.state / "manifests" / ".00002.json-x").write_text("half")
     RunStore.open(tmp_path / "run").sweep()
@@ -148,8 +156,10 @@ def test_manifests_that_cannot_be_trusted(tmp_path: Path) -> None:
     for text, message in [
         ("{", "is damaged"),
         ("[]", "is damaged"),
-        (json.dumps({**good, "format": 99}), "written by a newer pfedes"),
-        (json.dumps({k: v for k, v in good.items() if k != "server"}), "is damaged"),
+        ("[" * 100_000, "is damaged"),
+        (json.dumps({**good, "format": 99}), r"written by a newer pfedes \(format 99\)"),
+        (json.dumps({k: v for k, v in good.items() if k != "sha256"}), "'sha256' is missing"),
+        (path.read_text().replace("0.1", "0.2"), "do not match their checksum"),
     ]:
         path.write_text(text)
         with pytest.raises(StoreError, match=message):
@@ -159,6 +169,15 @@ def test_manifests_that_cannot_be_trusted(tmp_path: Path) -> None:
         RunStore.open(tmp_path / "run").manifest()
     with pytest.raises(StoreError, match="is not a run directory"):
         RunStore.open(tmp_path)
+
+
+def test_a_manifest_in_the_place_of_another(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    commit(store, 1, {"a": 1, "b": 0})
+    manifests = store.state / "manifests"
+    (manifests / "00001.json").rename(manifests / "00002.json")
+    with pytest.raises(StoreError, match=r"00002.json is the manifest of round 1"):
+        RunStore.open(tmp_path / "run").manifest()
 
 
 def test_a_changed_roster_is_noticed(tmp_path: Path) -> None:
@@ -173,23 +192,33 @@ def test_two_processes_cannot_work_on_one_run(tmp_path: Path) -> None:
     store = create(tmp_path / "run")
     other = RunStore.open(tmp_path / "run")
     busy = pytest.raises(StoreError, match="another process is working")
-    with store.locked(), busy, other.locked():
+    with locked(store.state), busy, locked(other.state):
         pass
-    with RunStore.open(tmp_path / "run").locked():
+    with locked(other.state):
         pass
 
 
 def test_rows_end_where_they_were_committed(tmp_path: Path) -> None:
     store = create(tmp_path / "run")
-    one = store.append("rounds.jsonl", [{"round": 1}], at=0)
-    store.append("rounds.jsonl", [{"round": 2, "lost": True}], at=one)  # never committed
-    two = store.append("rounds.jsonl", [{"round": 2}], at=one)
-    assert store.rows("rounds.jsonl", two) == [{"round": 1}, {"round": 2}]
-    assert store.rows("rounds.jsonl", one) == [{"round": 1}]
+    one = store.append("rounds.jsonl", [{"round": 1}], Extent())
+    store.append("rounds.jsonl", [{"round": 2, "lost": True}], one)  # never committed
+    two = store.append("rounds.jsonl", [{"round": 2}], one)
+
+    def rows(extent: Extent) -> list[dict[str, Any]]:
+        metrics = {"metrics": {"rounds.jsonl": extent}}
+        return store.rows("rounds.jsonl", manifest(0, {}).model_copy(update=metrics))
+
+    assert rows(two) == [{"round": 1}, {"round": 2}]
+    assert rows(one) == [{"round": 1}]
+    path = tmp_path / "run" / "rounds.jsonl"
     with pytest.raises(StoreError, match="shorter than"):
-        append(tmp_path / "run" / "rounds.jsonl", b"", at=two + 1)
+        append(path, b"", at=two.length + 1)
     with pytest.raises(StoreError, match="shorter than"):
-        store.rows("rounds.jsonl", two + 1)
+        rows(Extent(length=two.length + 1))
+    path.write_text(path.read_text().replace("2", "3"))
+    assert rows(one) == [{"round": 1}]
+    with pytest.raises(StoreError, match="do not match their checksum"):
+        rows(two)
 
 
 def test_a_failed_write_leaves_the_old_file(
@@ -202,7 +231,7 @@ def test_a_failed_write_leaves_the_old_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", no_space)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DiskError, match=r"cannot write .*file: No space left on device"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

@@ -107,8 +107,11 @@ class Deadly(Standalone):
 """
 
 
-def test_a_client_that_kills_its_worker_fails_alone(tmp_path: Path) -> None:
+def test_a_client_that_kills_its_worker_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
+    monkeypatch.syspath_prepend(str(tmp_path))
     run = Federation(working(2, "deadly:Deadly", train__rounds=1), out=tmp_path / "run").run()
     reasons = {row["client"]: row["reason"] for row in run.summary["failed_clients"]}
     assert reasons == {

@@ -1,15 +1,48 @@
-"""Averaging named tensors."""
+"""Combining what clients upload: the mean, and rules that a few liars cannot move far.
 
-from collections.abc import Mapping, Sequence
+The robust rules count every client once, whatever number of samples it claims: a weight would be
+one more thing to lie about.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
+
+from pfedes.section import Section
 
 Tensors = Mapping[str, Tensor]
 
 
 Averaging = Literal["weighted", "uniform"]
+
+
+class AggregationConfig(Section):
+    """How the server combines uploads, for methods that average parameters."""
+
+    kind: Literal["mean", "median", "trimmed_mean", "krum"] = Field(
+        "mean", description="mean | median | trimmed_mean | krum (the last three: robust)"
+    )
+    trim: float = Field(
+        0.1, ge=0, lt=0.5, description="trimmed_mean: share of uploads cut off at either end"
+    )
+    byzantine: int = Field(0, ge=0, description="krum: how many clients may send anything")
+    max_norm: float = Field(
+        0.0, ge=0, description="largest L2 norm of upload minus download; 0 = any"
+    )
+
+    @property
+    def fewest(self) -> int:
+        """The number of uploads below which the rule promises nothing."""
+        return 2 * self.byzantine + 3 if self.kind == "krum" else 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this asks for nothing but the mean of whatever passes the allow-list."""
+        return self.kind == "mean" and not self.max_norm
 
 
 def weights_of(samples: Sequence[int], averaging: Averaging = "weighted") -> list[float]:
@@ -24,14 +57,77 @@ def weights_of(samples: Sequence[int], averaging: Averaging = "weighted") -> lis
     return weights
 
 
+def combine(
+    uploads: Sequence[Tensors], weights: Sequence[float], config: AggregationConfig
+) -> dict[str, Tensor]:
+    """The uploads as one, by the rule that is configured. Only the mean heeds the weights."""
+    match config.kind:
+        case "mean":
+            return mean(uploads, weights)
+        case "median":
+            return trimmed_mean(uploads, (len(uploads) - 1) // 2)
+        case "trimmed_mean":
+            return trimmed_mean(uploads, math.floor(config.trim * len(uploads)))
+        case "krum":
+            return dict(uploads[krum(uploads, config.byzantine)])
+
+
 def mean(uploads: Sequence[Tensors], weights: Sequence[float]) -> dict[str, Tensor]:
     """The weighted mean, summed in double precision and in the order given."""
-    first = uploads[0]
+
+    def weighted(tensors: Sequence[Tensor]) -> Tensor:
+        total = torch.zeros(tensors[0].shape, dtype=torch.float64)
+        for tensor, weight in zip(tensors, weights, strict=True):
+            total += tensor.double() * weight
+        return total
+
+    return _by_name(uploads, weighted)
+
+
+def trimmed_mean(uploads: Sequence[Tensors], cut: int) -> dict[str, Tensor]:
+    """Number by number, the mean without the `cut` smallest and the `cut` largest.
+
+    With all cut but the middle one or two it is the median.
+    """
+
+    def middle(tensors: Sequence[Tensor]) -> Tensor:
+        ordered = torch.stack([tensor.double() for tensor in tensors]).sort(0).values
+        return ordered[cut : len(tensors) - cut].mean(0)
+
+    return _by_name(uploads, middle)
+
+
+def krum(uploads: Sequence[Tensors], byzantine: int) -> int:
+    """The upload with the smallest sum of squared distances to its n - f - 2 nearest others.
+
+    Blanchard et al., Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent, 2017.
+    Of equal ones, the first.
+    """
+    distances = torch.zeros(len(uploads), len(uploads), dtype=torch.float64)
+    for name, tensor in uploads[0].items():
+        if tensor.is_floating_point():  # counters say nothing about what was learnt
+            rows = torch.stack([upload[name].double().flatten() for upload in uploads])
+            for index, row in enumerate(rows):
+                distances[index] += (rows - row).square().sum(1)
+    # The nearest is the upload itself, at distance 0.
+    nearest = max(1, len(uploads) - byzantine - 2)
+    scores = distances.sort(1).values[:, 1 : nearest + 1].sum(1)
+    return int(scores.argmin())
+
+
+def norm(tensors: Tensors) -> float:
+    """The L2 norm of all numbers together."""
+    squares = [t.double().square().sum() for t in tensors.values() if t.is_floating_point()]
+    return math.sqrt(float(sum(squares)))
+
+
+def _by_name(
+    uploads: Sequence[Tensors], rule: Callable[[Sequence[Tensor]], Tensor]
+) -> dict[str, Tensor]:
+    """The rule applied to each name; the result has the type that was uploaded."""
     result = {}
-    for name, tensor in first.items():
-        total = torch.zeros(tensor.shape, dtype=torch.float64)
-        for upload, weight in zip(uploads, weights, strict=True):
-            total += upload[name].double() * weight
+    for name, tensor in uploads[0].items():
+        found = rule([upload[name] for upload in uploads])
         # Whole numbers (the step counts of batch normalisation) stay whole.
-        result[name] = (total if tensor.is_floating_point() else total.round()).to(tensor.dtype)
+        result[name] = (found if tensor.is_floating_point() else found.round()).to(tensor.dtype)
     return result

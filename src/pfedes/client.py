@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pfedes.costs import FlopMeter
 from pfedes.data.samples import Samples
+from pfedes.errors import WireError
 
 EVALUATION_BATCH = 512
 
@@ -55,6 +56,13 @@ class Scores:
     val_total: int
     test_correct: int
     test_total: int
+
+    def __post_init__(self) -> None:
+        fit = 0 <= self.val_correct <= self.val_total and (
+            0 <= self.test_correct <= self.test_total > 0
+        )
+        if not fit:
+            raise WireError(f"scores that cannot be: {self}")
 
     @property
     def accuracy(self) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError
 
+from pfedes.aggregation import AggregationConfig
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
 from pfedes.errors import ConfigError, unknown
@@ -39,6 +40,7 @@ class Config(Section):
     models: ModelsConfig = ModelsConfig()
     method: SerializeAsAny[MethodConfig] = PFedESConfig()
     train: TrainConfig = TrainConfig()
+    aggregation: AggregationConfig = AggregationConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     runtime: RuntimeConfig = RuntimeConfig()
     compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")

@@ -6,8 +6,11 @@
     │   └── PartitionError   the data cannot be dealt to that many clients
     ├── ModelError       a model cannot be built for this input
     ├── MethodError      a method cannot serve these clients
+    ├── TrainingError    a client's numbers are no longer finite
     ├── WireError        a payload carries something that is not on the allow-list
     └── StoreError       a run directory is missing, taken or damaged
+        ├── DamageError      a file of a run is missing, damaged or foreign
+        └── DiskError        a file cannot be written: no space, no permission
 
 The command line prints any of them as one line and exits with code 2.
 """
@@ -40,12 +43,24 @@ class MethodError(PfedesError):
     """A method cannot serve these clients."""
 
 
+class TrainingError(PfedesError):
+    """A client's numbers are no longer finite."""
+
+
 class WireError(PfedesError):
     """A payload carries something that is not on the allow-list."""
 
 
 class StoreError(PfedesError):
     """A run directory is missing, taken or damaged."""
+
+
+class DamageError(StoreError):
+    """A file of a run is missing, damaged or foreign."""
+
+
+class DiskError(StoreError):
+    """A file cannot be written: no space, no permission."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

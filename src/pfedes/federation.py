@@ -3,27 +3,29 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pfedes.admission import Verdict, examine
+from pfedes.admission import Admission
 from pfedes.client import Scores
 from pfedes.config import Config, configure
-from pfedes.errors import MethodError, StoreError
+from pfedes.errors import DamageError, DiskError, MethodError, StoreError
 from pfedes.fleet.base import Failure, Fleet, Task
 from pfedes.ledger import Ledger
 from pfedes.listener import Listener
-from pfedes.methods.base import Context, Method, Received, in_one_line
+from pfedes.manifest import Standing
+from pfedes.methods.base import Context, Method, in_one_line
 from pfedes.payload import State
 from pfedes.recorder import Row
 from pfedes.run import Run
+from pfedes.runlock import locked
 from pfedes.runlog import run_log
 from pfedes.simulation import Simulation
-from pfedes.store import RunStore, Standing
+from pfedes.store import RunStore
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,10 @@ class Federation:
         """
         store = RunStore.open(Path(directory))
         config = configure(store.directory / "config.toml", rounds=rounds)
-        done = store.manifest(from_round).round
+        try:
+            done = store.manifest(from_round).round
+        except DamageError as error:
+            raise DamageError(f"{error}; {store.way_back()}") from None
         if config.train.rounds < done:
             raise StoreError(f"{directory} has done {done} rounds: --rounds must be at least that")
         federation = cls(config, out=directory, select=select, listener=listener)
@@ -94,10 +99,14 @@ class Federation:
             with closing(simulation.fleet(RunStore(self.directory).clients)) as fleet:
                 if (store := self._resumed) is None:
                     store = self._begin(simulation, fleet)
-                with store.locked():
+                with locked(store.state), _resumable(store):
                     log_into(self.directory)
                     ledger = Ledger.reopen(
-                        store, self.config, simulation.dataset.digest, self._from_round
+                        store,
+                        self.config,
+                        simulation.dataset.digest,
+                        self._from_round,
+                        self.listener.working,
                     )
                     return self._rounds(simulation, fleet, ledger)
 
@@ -121,6 +130,7 @@ class Federation:
             row = self._round(simulation, fleet, ledger)
             log.info("round %d %s: accuracy %.4f", row["round"], row["status"], row["accuracy"])
             self.listener.round_done(row)
+        ledger.store.remove_leftovers()
         run = ledger.run()
         run.write_results()
         return run
@@ -131,35 +141,31 @@ class Federation:
 
         # Step 1: select clients.
         names = sorted(ledger.cards)
-        count = max(1, round(ctx.train.participation * len(names)))
+        count = ctx.train.selected(len(names))
         rng = ctx.streams.numpy("selection", round=ctx.round)
         selected = sorted(self.select(names, count, rng))
         self.listener.round_started(ctx.round, selected)
 
         # Step 2: send them what the server holds.
-        tasks = {
-            name: ledger.task(name, ctx, method.download(ledger.state, ledger.card(name), ctx))
-            for name in selected
-        }
+        cards = {name: ledger.card(name) for name in selected}
+        tasks = [
+            ledger.task(card, ctx, method.download(ledger.state, card, ctx))
+            for card in cards.values()
+        ]
 
         # Steps 3 and 4: they work and answer; what does not pass every check is turned away.
-        verdicts = {name: Verdict(task, "failed", "no answer") for name, task in tasks.items()}
-        for answer in fleet.round(list(tasks.values())):
-            name = answer.client
-            verdicts[name] = examine(answer, tasks[name], ledger.card(name), method, ctx)
-            self.listener.client_done(verdicts[name])
+        admission = Admission(tasks, cards, method, ctx)
+        for answer in fleet.round(tasks):
+            self.listener.client_done(admission.examine(answer))
+        verdicts = admission.verdicts()
 
         # Step 5: aggregate, unless too few uploads are left to mean anything.
-        uploads = [
-            Received(ledger.card(name), verdict.reply.payload)
-            for name, verdict in verdicts.items()
-            if verdict.status == "ok" and verdict.reply is not None
-        ]
-        ok = len(uploads) >= ctx.train.min_uploads
+        uploads = admission.accepted()
+        ok = len(uploads) >= max(ctx.train.min_uploads, ctx.aggregation.fewest)
         state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
 
         # Step 6: evaluate and commit.
-        standings = ledger.standings(verdicts.values(), ok)
+        standings = ledger.standings(verdicts, ok)
         floats = 0
         if ok and method.evaluated_after_aggregation(ctx):
             standings, floats = self._measure(fleet, ledger, standings, state, method, ctx)
@@ -168,7 +174,7 @@ class Federation:
             ok=ok,
             state=state,
             standings=standings,
-            verdicts=list(verdicts.values()),
+            verdicts=verdicts,
             evaluation_floats=floats,
             seconds=time.perf_counter() - began,
         )
@@ -200,13 +206,26 @@ class Federation:
         self, fleet: Fleet, tasks: Sequence[Task]
     ) -> tuple[dict[str, Scores], list[Failure]]:
         scores, failures = {}, []
+        asked = {task.client for task in tasks}
         for done, answer in enumerate(fleet.evaluate(tasks), 1):
             if isinstance(answer, Failure):
                 failures.append(answer)
-            else:
+            elif answer.client in asked:
                 scores[answer.client] = answer.scores
             self.listener.working("evaluating all clients", done, len(tasks))
         return scores, failures
+
+
+@contextmanager
+def _resumable(store: RunStore) -> Iterator[None]:
+    """A disk that cannot be written to ends the run, which has lost nothing by it."""
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(
+            f"{error}; nothing that was committed is lost: mend that, then go on with "
+            f"'pfedes resume {store.directory}'"
+        ) from None
 
 
 def refuse_if_taken(directory: Path) -> None:

@@ -1,27 +1,63 @@
 """Files that are either there, whole and on the disk, or not there at all."""
 
+import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pfedes.errors import StoreError
+from pfedes.errors import DamageError, DiskError
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes beside the place, flushes to the disk, then renames."""
-    if path.is_dir():
-        raise StoreError(f"cannot write {path}: it is a directory")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a directory")
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def append(path: Path, data: bytes, at: int) -> None:
+    """Writes from position `at`, dropping whatever stood there.
+
+    What an interrupted writer left behind the last committed length thus disappears.
+    """
+    with writing(path), path.open("r+b" if path.exists() else "w+b") as file:
+        if file.seek(0, os.SEEK_END) < at:
+            raise DamageError(f"{path} is shorter than the {at} bytes that were committed")
+        file.seek(at)
+        file.truncate()
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path) -> bytes:
+    """The contents of a file that must be there."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+        return path.read_bytes()
+    except OSError as error:
+        raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def parse_json(path: Path, data: bytes) -> Any:
+    """What a file's bytes say, or the line that names the file."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DamageError(f"{path} is damaged: {error}") from None
 
 
 def sync_directory(path: Path) -> None:
@@ -33,17 +69,10 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def append(path: Path, data: bytes, at: int) -> int:
-    """Writes from position `at`, dropping whatever stood there; returns the new length.
-
-    What an interrupted writer left behind the last committed length thus disappears.
-    """
-    with path.open("r+b" if path.exists() else "w+b") as file:
-        if file.seek(0, os.SEEK_END) < at:
-            raise StoreError(f"{path} is shorter than the {at} bytes that were committed")
-        file.seek(at)
-        file.truncate()
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return at + len(data)
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Says which file could not be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"cannot write {path}: {error.strerror}") from None

@@ -5,22 +5,25 @@ import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from pfedes.admission import Verdict
+from pfedes.admission import Verdict, scores_of
 from pfedes.client import Card, Scores
 from pfedes.config import Config
+from pfedes.data.dataset import Progress, silent
 from pfedes.environment import environment
-from pfedes.errors import StoreError
+from pfedes.errors import DamageError, StoreError
 from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
+from pfedes.manifest import Extent, Manifest, MetricsFile, Standing
 from pfedes.methods.base import Context
 from pfedes.payload import Payload, State
-from pfedes.recorder import Row, client_row, mean_accuracy, round_row, scores_of
+from pfedes.recorder import Row, client_row, mean_accuracy, round_row
 from pfedes.run import Run
-from pfedes.store import Manifest, RunStore, Standing, roster_bytes, roster_name, server_name
+from pfedes.store import RunStore, roster_bytes, roster_name, server_name
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ class Ledger:
             best_validation=None,
             roster=roster_name(roster_bytes(cards)),
             server=server_name(0),
+            server_digest=state.digest(),
             metrics={},
             clients=standings,
         )
@@ -64,7 +68,12 @@ class Ledger:
 
     @classmethod
     def reopen(
-        cls, store: RunStore, config: Config, data_digest: str, from_round: int | None
+        cls,
+        store: RunStore,
+        config: Config,
+        data_digest: str,
+        from_round: int | None = None,
+        progress: Progress = silent,
     ) -> "Ledger":
         """The ledger of a run that goes on, at its last committed round or an earlier kept one.
 
@@ -79,13 +88,17 @@ class Ledger:
                 before["torch_build"],
                 torch.__version__,
             )
-        if from_round is not None:
-            store.go_back(from_round)
+        round = store.rounds()[-1] if from_round is None else from_round
+        try:
+            store.verify(round, partial(progress, "checking the run's files"))
+        except DamageError as error:
+            raise DamageError(f"{error}; {store.way_back()}") from None
+        store.go_back(round)
         store.sweep()
         write_atomically(store.directory / "config.toml", config.to_toml().encode())
         ledger = cls(store, config)
-        for name, length in ledger.manifest.metrics.items():
-            store.append(name, [], at=length)
+        for name, extent in ledger.manifest.metrics.items():
+            store.append(name, [], extent)
         if not ledger.finished:
             (store.directory / "summary.json").unlink(missing_ok=True)
         return ledger
@@ -101,9 +114,9 @@ class Ledger:
     def card(self, name: str) -> Card:
         return replace(self.cards[name], accepted=self.manifest.clients[name].version)
 
-    def task(self, name: str, ctx: Context, download: Payload) -> Task:
+    def task(self, card: Card, ctx: Context, download: Payload) -> Task:
         """The client's work in this round, from its accepted version on."""
-        return Task(self.manifest.run, name, ctx.round, self.card(name).accepted, download)
+        return Task(self.manifest.run, card.name, ctx.round, card.accepted, download)
 
     def standings(self, verdicts: Iterable[Verdict], ok: bool) -> dict[str, Standing]:
         """Where clients stand that stand elsewhere after this round."""
@@ -111,7 +124,7 @@ class Ledger:
         for verdict in verdicts:
             name = verdict.task.client
             if ok and verdict.status == "ok" and verdict.reply is not None:
-                scores = scores_of(verdict.reply)
+                scores = scores_of(verdict.reply.payload)
                 digest = str(verdict.reply.payload.meta["state"])
                 moved[name] = Standing(
                     version=verdict.task.round, digest=digest, scores=scores, local=scores
@@ -135,14 +148,16 @@ class Ledger:
         last, status = self.manifest, "ok" if ok else "failed"
         clients = {**last.clients, **standings}
         rows = [client_row(verdict) for verdict in verdicts]
-        row = round_row(round, status, rows, clients, evaluation_floats, seconds)
+        asked = [verdict for verdict in verdicts if verdict.asked]
+        row = round_row(round, status, len(asked), rows, clients, evaluation_floats, seconds)
         validation = row["val_accuracy"]
         better = validation is not None and (
             last.best_validation is None or validation > last.best_validation
         )
+        added: dict[MetricsFile, list[Row]] = {"clients.jsonl": rows, "rounds.jsonl": [row]}
         metrics = {
-            name: self.store.append(name, new, at=last.metrics.get(name, 0))
-            for name, new in (("clients.jsonl", rows), ("rounds.jsonl", [row]))
+            name: self.store.append(name, new, last.metrics.get(name, Extent()))
+            for name, new in added.items()
         }
         if ok:
             self.store.write_server(server_name(round), state)
@@ -153,13 +168,14 @@ class Ledger:
                 "best_round": round if better else last.best_round,
                 "best_validation": validation if better else last.best_validation,
                 "server": server_name(round) if ok else last.server,
+                "server_digest": state.digest() if ok else last.server_digest,
                 "metrics": metrics,
                 "clients": clients,
             }
         )
         self.store.write_manifest(self.manifest)
         self.state = state
-        self._tidy(verdicts)
+        self._tidy(asked)
         return row
 
     def run(self) -> Run:

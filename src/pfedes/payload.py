@@ -7,6 +7,7 @@ as state file. Nothing here unpickles.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -83,11 +84,11 @@ def decode(data: bytes) -> Payload:
         tensors = safetensors.torch.load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["pfedes"])
-        payload = Payload(tensors, header["meta"])
-        expected = header["sha256"]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        payload = Payload(tensors, dict(header["meta"]))
+        intact = payload.digest() == header["sha256"]
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise WireError(f"not a pfedes payload: {error}") from None
-    if payload.digest() != expected:
+    if not intact:
         raise WireError("contents do not match their checksum")
     return payload
 
@@ -162,8 +163,38 @@ class Counts:
         return f"the sample counts of the rows of {self.rows_of!r}"
 
 
+@dataclass(frozen=True)
+class Number:
+    """A number of one type, within bounds."""
+
+    kind: type[int] | type[float]
+    least: float = 0
+    most: float = 2**53  # beyond, a float no longer holds every whole number
+
+    def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        return (
+            type(value) is self.kind
+            and isinstance(value, int | float)
+            and self.least <= value <= self.most
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind.__name__} from {self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A SHA-256 in hexadecimal."""
+
+    def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+    def __str__(self) -> str:
+        return "a SHA-256"
+
+
 Option = Mapping[str, TensorSpec]
-MetaSpec = type | Labels | Counts
+MetaSpec = type | Labels | Counts | Number | Digest
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from pfedes.admission import Verdict
+from pfedes.admission import Verdict, scores_of
 from pfedes.client import Scores
 from pfedes.costs import until
-from pfedes.fleet.base import Reply
+from pfedes.manifest import Manifest, Standing
 from pfedes.section import Section
-from pfedes.store import Manifest, Standing
 
 Row = dict[str, Any]
 COUNTERS = ("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down", "metadata_up")
@@ -55,13 +54,13 @@ def client_row(verdict: Verdict) -> Row:
         "floats_up": reply.payload.floats if reply else 0,
         "bytes_down": task.download.bytes,
         "bytes_up": reply.payload.bytes if reply else 0,
-        "metadata_down": task.metadata,
+        "metadata_down": task.metadata if verdict.asked else 0,
         "metadata_up": reply.payload.metadata if reply else 0,
         "flops": 0,
         "seconds": 0.0,
     }
     if reply is not None and verdict.status == "ok":
-        meta, scores = reply.payload.meta, scores_of(reply)
+        meta, scores = reply.payload.meta, scores_of(reply.payload)
         row |= {
             "n": meta["samples"],
             "accuracy": scores.accuracy,
@@ -77,15 +76,10 @@ BOOKKEEPING = {
 }
 
 
-def scores_of(reply: Reply) -> Scores:
-    """The scores that a checked reply carries."""
-    meta: Mapping[str, Any] = reply.payload.meta
-    return Scores(**{key: meta[key] for key in Scores.__dataclass_fields__})
-
-
 def round_row(
     round: int,
     status: str,
+    selected: int,
     clients: Sequence[Row],
     standings: Mapping[str, Standing],
     floats_evaluation: int,
@@ -100,7 +94,7 @@ def round_row(
     return {
         "round": round,
         "status": status,
-        "selected": len(clients),
+        "selected": selected,
         "answered": len(ok),
         "rejected": sum(row["status"] == "rejected" for row in clients),
         "failed": sum(row["status"] == "failed" for row in clients),

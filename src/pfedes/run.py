@@ -8,18 +8,23 @@ from typing import Any
 from torch import nn
 
 from pfedes.config import Config, configure
-from pfedes.errors import StoreError, unknown
+from pfedes.errors import DamageError, StoreError, unknown
 from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
 from pfedes.fleet.host import personal_model
+from pfedes.manifest import Manifest
 from pfedes.recorder import Row, summarise
 from pfedes.simulation import Simulation
-from pfedes.store import Manifest, RunStore
+from pfedes.store import RunStore
 
 
 def open_run(directory: Path | str) -> "Run":
     """Opens a run directory for reading, also while the run goes on."""
-    return Run(RunStore.open(Path(directory)))
+    store = RunStore.open(Path(directory))
+    try:
+        return Run(store)
+    except DamageError as error:
+        raise DamageError(f"{error}; {store.way_back()}") from None
 
 
 class Run:
@@ -30,13 +35,9 @@ class Run:
         self.directory = store.directory
         self.config: Config = configure(store.directory / "config.toml")
         self.manifest: Manifest = store.manifest()
-        self.rounds: list[Row] = store.rows(
-            "rounds.jsonl", self.manifest.metrics.get("rounds.jsonl", 0)
-        )
+        self.rounds: list[Row] = store.rows("rounds.jsonl", self.manifest)
         """A row per round."""
-        self.clients: list[Row] = store.rows(
-            "clients.jsonl", self.manifest.metrics.get("clients.jsonl", 0)
-        )
+        self.clients: list[Row] = store.rows("clients.jsonl", self.manifest)
         """A row per asked client per round."""
 
     @property

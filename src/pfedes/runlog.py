@@ -9,6 +9,13 @@ from pathlib import Path
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
+class _Quiet(logging.FileHandler):
+    """Says nothing about a full disk: whoever writes what matters will say it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the library's name)
+        pass
+
+
 @contextmanager
 def run_log() -> Iterator[Callable[[Path], None]]:
     """Collects what is logged, and writes it once the run has a directory.
@@ -18,10 +25,10 @@ def run_log() -> Iterator[Callable[[Path], None]]:
     logger = logging.getLogger("pfedes")
     level = logger.level
     memory = MemoryHandler(capacity=1000, flushLevel=logging.CRITICAL + 1)
-    files: list[logging.FileHandler] = []
+    files: list[_Quiet] = []
 
     def log_into(directory: Path) -> None:
-        file = logging.FileHandler(directory / "run.log", encoding="utf-8")
+        file = _Quiet(directory / "run.log", encoding="utf-8")
         file.setFormatter(logging.Formatter(FORMAT))
         files.append(file)
         logger.addHandler(file)

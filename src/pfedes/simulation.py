@@ -2,9 +2,11 @@
 
 import os
 
+from pfedes.clientstore import ClientStore
 from pfedes.config import Config
 from pfedes.data import sources
 from pfedes.data.dataset import Progress, silent
+from pfedes.errors import ConfigError, MethodError
 from pfedes.fleet.base import Fleet
 from pfedes.fleet.host import ClientHost
 from pfedes.fleet.serial import SerialFleet
@@ -13,7 +15,6 @@ from pfedes.methods import method_class
 from pfedes.methods.base import Context
 from pfedes.population import Population
 from pfedes.seeding import Streams
-from pfedes.store import ClientStore
 
 
 class Simulation:
@@ -27,6 +28,7 @@ class Simulation:
         self.population = Population(
             self.dataset, config.data, config.partition, config.models, self.streams
         )
+        self._check_aggregation()
 
     def context(self, round: int) -> Context:
         return Context(
@@ -34,6 +36,7 @@ class Simulation:
             rounds=self.config.train.rounds,
             streams=self.streams,
             train=self.config.train,
+            aggregation=self.config.aggregation,
             classes=len(self.dataset.class_names),
             channels=self.dataset.shape[0],
             pool=self.config.models.pool,
@@ -50,3 +53,17 @@ class Simulation:
         workers = os.cpu_count() or 1 if runtime.workers == "auto" else runtime.workers
         clients = len(self.population.names)
         return WorkerFleet(self.host(store), self.config.to_toml(), min(workers, clients))
+
+    def _check_aggregation(self) -> None:
+        rule = self.config.aggregation
+        if not (self.method.averages_parameters or rule.is_plain):
+            raise MethodError(
+                f"{self.method.name} averages no parameters: "
+                "aggregation.kind must be 'mean' and aggregation.max_norm 0"
+            )
+        asked = self.config.train.selected(len(self.population.names))
+        if asked < rule.fewest:
+            raise ConfigError(
+                f"aggregation.kind = {rule.kind!r} with byzantine = {rule.byzantine} "
+                f"needs {rule.fewest} uploads, a round asks {asked} clients"
+            )

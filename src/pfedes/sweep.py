@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pfedes.children import python, same_imports
 from pfedes.config import Config
 from pfedes.errors import StoreError
 from pfedes.run import Run, open_run
@@ -93,7 +93,8 @@ def _start(cell: Cell, place: Path) -> "subprocess.Popen[str]":
         config.write_text(cell.config.to_toml())
         words = ["run", str(config), "--out", str(cell.directory)]
     return subprocess.Popen(
-        [sys.executable, "-m", "pfedes.leash", *words, "--quiet"],
+        python("-m", "pfedes.leash", *words, "--quiet"),
+        env=same_imports(),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

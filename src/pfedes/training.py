@@ -1,5 +1,6 @@
 """Local SGD, the one loop in which all methods train."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch.optim import SGD
 from pfedes.client import Client
 from pfedes.data.augment import Augmentation
 from pfedes.data.samples import Batch
+from pfedes.errors import TrainingError
 from pfedes.section import Section
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ class TrainConfig(Section):
     patience: int = Field(
         0, ge=0, description="stop after so many rounds without better validation; 0 = never"
     )
+
+    def selected(self, clients: int) -> int:
+        """K, the number of clients asked in a round."""
+        return max(1, round(self.participation * clients))
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ def fit(
             optimiser.zero_grad()
         found = losses(batch)
         values = found if isinstance(found, tuple) else (found,)
+        _check_finite(values, learners, ctx)
         torch.autograd.backward(values)
         for name, optimiser in optimisers.items():
             if train.clip:
@@ -165,6 +172,16 @@ def statistics_resting(model: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
+
+
+def _check_finite(
+    values: tuple[Tensor, ...], learners: Mapping[str, Learner], ctx: "Context"
+) -> None:
+    if not all(math.isfinite(value.item()) for value in values):
+        rates = ", ".join(f"{name} {learner.lr:g}" for name, learner in learners.items())
+        raise TrainingError(
+            f"the loss is no longer finite in round {ctx.round} (learning rate: {rates})"
+        )
 
 
 def _optimiser(learner: Learner, train: TrainConfig) -> SGD:

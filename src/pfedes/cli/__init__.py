@@ -4,13 +4,19 @@ Only light modules are imported here, so that `pfedes --help` answers at once.
 """
 
 import logging
+import os
+import signal
 import sys
+from types import FrameType
 
 import typer
+from typer import Abort
 from typer.main import get_command
 
 from pfedes.cli import compare, config, data, report, resume, run
 from pfedes.errors import PfedesError
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)  # a polite kill is a Ctrl-C
 
 app = typer.Typer(
     help="Personalized federated learning in which every client keeps a model of its own.",
@@ -45,7 +51,19 @@ def _options(
 
 def main() -> None:
     """Entry point of the `pfedes` command: 0 done, 2 wrong input, 130 interrupted."""
+    for kind in STOPPING:
+        signal.signal(kind, _stop)
     sys.exit(execute(sys.argv[1:]))
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """The first signal lets everything end in order; a second one waits for nothing.
+
+    Commits are atomic and other processes end with this one, so that nothing is lost by it.
+    """
+    for kind in STOPPING:
+        signal.signal(kind, lambda *_: os._exit(130))
+    raise KeyboardInterrupt
 
 
 def execute(arguments: list[str]) -> int:
@@ -55,6 +73,9 @@ def execute(arguments: list[str]) -> int:
         outcome = get_command(app).main(arguments, prog_name="pfedes", standalone_mode=False)
     except PfedesError as error:
         return _complain(str(error))
+    except (KeyboardInterrupt, Abort):
+        print("pfedes: stopped", file=sys.stderr)
+        return 130
     except Exception as error:
         # The usage errors of the command-line parser, whose class has moved between releases.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):

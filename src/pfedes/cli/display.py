@@ -1,7 +1,6 @@
 """What people see: progress on standard error, results on standard output."""
 
 import json as json_module
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,14 +34,13 @@ if TYPE_CHECKING:
 
 def output() -> Console:
     """Standard output; a pipe gets whole lines, a terminal its own width."""
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 100, highlight=False, markup=False)
 
 
 def watch(begin: Callable[[Listener], Federation], *, quiet: bool, json: bool) -> None:
     """Runs a federation in sight of the user and prints its result."""
     listener = Listener() if quiet or json else Spectator()
     federation = begin(listener)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill is a Ctrl-C
     try:
         run = federation.run()
     except KeyboardInterrupt:
@@ -118,7 +116,7 @@ class Spectator(Listener):
     """Bars on a terminal; elsewhere a line per round."""
 
     def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, markup=False)
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from pfedes.client import Card, Scores
-from pfedes.payload import Payload, Value
+from pfedes.payload import Digest, MetaSpec, Number, Payload, Value
 from pfedes.section import Section
 
 
@@ -38,6 +38,7 @@ class Task:
         """Tasks with the same identity are the same task, and have the same answer."""
         return {
             "run": self.run,
+            "client": self.client,
             "round": self.round,
             "base": self.base,
             "download": self.download.digest(),
@@ -49,19 +50,19 @@ class Task:
         return len(self.identity()) + self.download.metadata
 
 
-REPLY_META: dict[str, type] = {
+REPLY_META: dict[str, MetaSpec] = {
     "run": str,
     "round": int,
     "base": int,
-    "samples": int,
+    "samples": Number(int, least=1),
     "loss": float,
-    "val_correct": int,
-    "val_total": int,
-    "test_correct": int,
-    "test_total": int,
-    "flops": int,
-    "seconds": float,
-    "state": str,  # SHA-256 of the client's new state
+    "val_correct": Number(int),
+    "val_total": Number(int),
+    "test_correct": Number(int),
+    "test_total": Number(int, least=1),
+    "flops": Number(int, most=2**80),
+    "seconds": Number(float),
+    "state": Digest(),  # of the client's new state
 }
 """What every reply says besides the method's own payload."""
 

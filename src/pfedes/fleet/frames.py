@@ -4,10 +4,13 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from pfedes.client import Scores
+from pfedes.errors import DiskError
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.payload import Payload, Value, decode, encode, under, within
 
 Message = dict[str, Any]
+Answer = Reply | Failure | Scored | DiskError
+"""What comes back; a disk that cannot be written to ends the run."""
 
 
 def send(stream: IO[bytes], payload: Payload) -> None:
@@ -45,8 +48,10 @@ def to_task(message: Payload) -> tuple[str, Task]:
     return meta["kind"], Task(meta["run"], meta["client"], meta["round"], meta["base"], download)
 
 
-def from_answer(answer: Reply | Failure | Scored, log: str) -> Payload:
+def from_answer(answer: Answer, log: str) -> Payload:
     """An answer as a message, with what was logged on the way."""
+    if isinstance(answer, DiskError):
+        return Payload({}, {"kind": "disk", "reason": str(answer), "log": log})
     common: dict[str, Value] = {"client": answer.client, "log": log}
     match answer:
         case Reply():
@@ -59,8 +64,10 @@ def from_answer(answer: Reply | Failure | Scored, log: str) -> Payload:
             return Payload({}, {**common, "kind": "failure", "reason": answer.reason, **versions})
 
 
-def to_answer(message: Payload) -> tuple[Reply | Failure | Scored, str]:
+def to_answer(message: Payload) -> tuple[Answer, str]:
     meta: Message = message.meta
+    if meta["kind"] == "disk":
+        return DiskError(meta["reason"]), meta["log"]
     client, log = meta["client"], meta["log"]
     if meta["kind"] == "reply":
         return Reply(client, Payload(message.tensors, within("up/", meta))), log

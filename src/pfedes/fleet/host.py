@@ -11,16 +11,17 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pfedes.client import Card, Client
+from pfedes.clientstore import ClientStore, Version
 from pfedes.costs import FlopMeter
-from pfedes.errors import StoreError, WireError
+from pfedes.errors import DamageError, DiskError, PfedesError, TrainingError, WireError, unknown
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
 from pfedes.methods.base import Context, Method
 from pfedes.payload import Payload, WireSpec
 from pfedes.population import Population
-from pfedes.store import ClientStore, Version
 
 log = logging.getLogger(__name__)
 
@@ -59,28 +60,28 @@ class ClientHost:
             return self._answer(task)
         except MissingBaseError as missing:
             return Failure(task.client, str(missing), missing.versions)
+        except DiskError:
+            raise  # the disk is everybody's
         except Exception as error:
-            log.exception("%s failed in round %d", task.client, task.round)
-            return Failure(task.client, f"{type(error).__name__}: {error}")
+            return _failure(task, error)
 
     def score(self, task: Task) -> Scored | Failure:
         """The client's scores at its base version; changes nothing."""
         try:
-            client = self.restore(task)
             ctx = self.context(task.round)
-            self._check_download(task, ctx)
+            self._check(task, ctx, task.base <= task.round)
+            client = self.restore(task)
             return Scored(task.client, client.score(personal_model(self.method, client, task, ctx)))
         except Exception as error:
-            log.exception("%s could not be evaluated in round %d", task.client, task.round)
-            return Failure(task.client, f"{type(error).__name__}: {error}")
+            return _failure(task, error)
 
     def _answer(self, task: Task) -> Reply:
+        ctx = self.context(task.round)
+        self._check(task, ctx, task.base < task.round)
         versions = self.store.versions(task.run, task.client)
         if (before := self._answered(task, versions)) is not None:
             return before
 
-        ctx = self.context(task.round)
-        self._check_download(task, ctx)
         client = self.restore(task)
         newer = [version for version in versions if version > task.base]
         self.store.discard(task.run, task.client, newer)
@@ -92,6 +93,7 @@ class ClientHost:
             upload = self.method.client_round(client, task.download, ctx)
             scores = client.score(self.method.personal(client, None, ctx))
         state = client.state()
+        _check_finite(client, ctx)
         reply = Payload(
             upload.tensors,
             {
@@ -110,7 +112,7 @@ class ClientHost:
         reply_spec(self.method, self.population.card(task.client, self.method.needs), ctx).check(
             reply
         )
-        self.store.commit(task.run, task.client, task.round, Version(state, task.identity(), reply))
+        self.store.commit(Version(state, task.identity(), reply))
         return Reply(task.client, reply)
 
     def _answered(self, task: Task, versions: list[int]) -> Reply | None:
@@ -119,36 +121,58 @@ class ClientHost:
             return None
         try:
             stored = self.store.load(task.run, task.client, task.round)
-        except StoreError as error:
+        except DamageError as error:
             log.warning("%s is trained again: %s", task.client, error)
             return None
         return Reply(task.client, stored.reply) if stored.task == task.identity() else None
 
     def restore(self, task: Task) -> Client:
         """The client at the version that a task starts from."""
-        versions = self.store.versions(task.run, task.client)
-        if task.base == 0:
-            state = None  # initial weights come from the seed
-        elif task.base not in versions:
-            raise MissingBaseError(versions)
-        else:
-            try:
-                state = self.store.load(task.run, task.client, task.base).state
-            except StoreError as error:
-                intact = [version for version in versions if version != task.base]
-                raise MissingBaseError(intact, str(error)) from None
+        state = self._base(task) if task.base else None  # initial weights come from the seed
         client = self.population.client(task.client)
         client.meter = FlopMeter(self._known_flops)
         if state is not None:
             client.load(state)
         return client
 
-    def _check_download(self, task: Task, ctx: Context) -> None:
+    def _base(self, task: Task) -> dict[str, Tensor]:
+        versions = self.store.versions(task.run, task.client)
+        if task.base not in versions:
+            raise MissingBaseError(versions)
+        try:
+            return self.store.load(task.run, task.client, task.base).state
+        except DamageError as error:
+            intact = [version for version in versions if version != task.base]
+            raise MissingBaseError(intact, str(error)) from None
+
+    def _check(self, task: Task, ctx: Context, in_order: bool) -> None:
+        """Nothing is touched for a task that is not on the allow-list."""
+        if task.client not in self.population.shares:
+            raise WireError(unknown("client", task.client, self.population.names))
         card = self.population.card(task.client, self.method.needs)
         try:
+            if not (in_order and task.base >= 0):
+                raise WireError(f"base {task.base} is no base for round {task.round}")
             self.method.allowed(card, ctx).down.check(task.download)
         except WireError as error:
             raise WireError(f"download refused: {error}") from None
+
+
+def _failure(task: Task, error: Exception) -> Failure:
+    """What a client says that cannot answer. Its state on disk is as it was."""
+    if isinstance(error, PfedesError):
+        return Failure(task.client, str(error))
+    log.exception("%s failed in round %d", task.client, task.round)
+    return Failure(task.client, f"{type(error).__name__}: {error}")
+
+
+def _check_finite(client: Client, ctx: Context) -> None:
+    """The last step may have gone wrong, though every loss was finite."""
+    for name, tensor in [*client.model.named_parameters(), *client.kept.items()]:
+        if not bool(torch.isfinite(tensor).all()):
+            raise TrainingError(
+                f"{name} is no longer finite in round {ctx.round} (learning rate {ctx.train.lr:g})"
+            )
 
 
 def personal_model(method: Method[Any], client: Client, task: Task, ctx: Context) -> nn.Module:

@@ -4,7 +4,6 @@ It builds the same simulation as its parent from the same configuration, then an
 that come in on standard input. It works with the clients' files directly: states do not travel.
 """
 
-import fcntl
 import logging
 import os
 import signal
@@ -14,10 +13,12 @@ from pathlib import Path
 
 import torch
 
+from pfedes.clientstore import ClientStore
 from pfedes.config import configure
-from pfedes.fleet.frames import from_answer, receive, send, to_task
+from pfedes.errors import DiskError
+from pfedes.fleet.frames import Answer, from_answer, receive, send, to_task
+from pfedes.runlock import hold_as_worker
 from pfedes.simulation import Simulation
-from pfedes.store import WORKERS_LOCK, ClientStore
 
 
 def main() -> None:
@@ -40,8 +41,12 @@ def main() -> None:
     while (message := receive(tasks)) is not None:
         kind, task = to_task(message)
         if kind == "answer" and lock is None:
-            lock = _hold(store.root.parent / WORKERS_LOCK)
-        answer = host.answer(task) if kind == "answer" else host.score(task)
+            lock = hold_as_worker(store.root.parent)
+        answer: Answer
+        try:
+            answer = host.answer(task) if kind == "answer" else host.score(task)
+        except DiskError as error:
+            answer = error
         send(answers, from_answer(answer, logged.take()))
 
 
@@ -49,13 +54,6 @@ def _end_with_parent(leash: int) -> None:
     """The parent holds the other end and never writes: the pipe closes when it is gone."""
     os.read(leash, 1)
     os._exit(1)
-
-
-def _hold(path: Path) -> int:
-    """A shared lock for as long as this process lives: nobody resumes the run under its feet."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    return handle
 
 
 class _Collected(logging.Handler):

@@ -8,7 +8,6 @@ the result is the same.
 import logging
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections import deque
@@ -17,17 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
+from pfedes.children import python, same_imports
 from pfedes.client import Card
-from pfedes.errors import WireError
+from pfedes.errors import DiskError, WireError
 from pfedes.fleet.base import Failure, Reply, Scored, Task
-from pfedes.fleet.frames import from_task, receive, send, to_answer
+from pfedes.fleet.frames import Answer, from_task, receive, send, to_answer
 from pfedes.fleet.host import ClientHost
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-
-Answer = Reply | Failure | Scored
 
 
 class WorkerFleet:
@@ -59,7 +57,7 @@ class WorkerFleet:
             worker.stop()
         self._place.cleanup()
 
-    def _spread(self, kind: str, tasks: Sequence[Task]) -> Iterator[Answer]:
+    def _spread(self, kind: str, tasks: Sequence[Task]) -> Iterator[Reply | Failure | Scored]:
         waiting = deque(sorted(tasks, key=lambda task: -self._sizes[task.client]))
         answers: Queue[Answer] = Queue()
         busy = [
@@ -69,7 +67,10 @@ class WorkerFleet:
         for thread in busy:
             thread.start()
         for _ in tasks:
-            yield answers.get()
+            answer = answers.get()
+            if isinstance(answer, DiskError):
+                raise answer
+            yield answer
         for thread in busy:
             thread.join()
 
@@ -117,12 +118,12 @@ class Worker:
         try:
             send(process.stdin, from_task(kind, task))
             message = receive(process.stdout)
-        except (OSError, ValueError, WireError):
-            message = None
-        if message is None:
+            answer, logged = to_answer(message) if message is not None else (None, "")
+        except (OSError, KeyError, TypeError, ValueError, WireError):
+            answer = None
+        if answer is None:
             self._discard()
             return None
-        answer, logged = to_answer(message)
         if logged:
             log.info("%s: %s", task.client, logged)
         return answer
@@ -138,7 +139,8 @@ class Worker:
                 ours, theirs = os.pipe()
                 try:
                     self._process = subprocess.Popen(
-                        [sys.executable, "-m", "pfedes.fleet.worker", *self._arguments, str(ours)],
+                        python("-m", "pfedes.fleet.worker", *self._arguments, str(ours)),
+                        env=same_imports(),
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         pass_fds=[ours],

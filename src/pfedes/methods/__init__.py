@@ -1,8 +1,6 @@
 """The methods, by name."""
 
-import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from pfedes.errors import ConfigError, unknown
@@ -31,7 +29,8 @@ METHODS: dict[str, type[Method[Any]]] = {
 def method_class(name: str) -> type[Method[Any]]:
     """The class of a method: a built-in name, or `module:Class` of your own.
 
-    Modules are looked for in the present directory too, where a project's own files are.
+    A configuration may come from anywhere, so only what you installed, or put on PYTHONPATH, is
+    imported; never a file that merely lies in the present directory.
     """
     if ":" in name:
         return _own(name)
@@ -42,14 +41,10 @@ def method_class(name: str) -> type[Method[Any]]:
 
 def _own(name: str) -> type[Method[Any]]:
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
     try:
         found = getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the module, which may raise anything
         raise ConfigError(f"method {name!r} cannot be imported: {error}") from None
-    finally:
-        sys.path.remove(here)
     if not (isinstance(found, type) and issubclass(found, Method) and hasattr(found, "Config")):
         raise ConfigError(f"method {name!r} is not a subclass of pfedes.Method with a Config")
     return found

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from pfedes.aggregation import Averaging, mean, weights_of
+from pfedes.aggregation import AggregationConfig, Averaging, Tensors, combine, weights_of
 from pfedes.client import Card, Client
 from pfedes.errors import ConfigError
 from pfedes.payload import Payload, State, TensorSpec, Value, WireSpec
@@ -40,6 +40,7 @@ class Context:
     rounds: int
     streams: Streams
     train: TrainConfig
+    aggregation: AggregationConfig
     classes: int
     channels: int
     pool: tuple[str, ...]  # the architectures of the configuration; who has which stays private
@@ -113,6 +114,11 @@ class Method(ABC, Generic[C]):
     def name(self) -> str:
         return self.config.name
 
+    @property
+    def averages_parameters(self) -> bool:
+        """Whether uploads are parameters that any rule of `[aggregation]` can combine."""
+        return False
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         """Before round 1: which clients this method cannot serve, and the remedy."""
         return []
@@ -136,6 +142,11 @@ class Method(ABC, Generic[C]):
         """The server's new state. Uploads come sorted by client name."""
         return state
 
+    def change(self, upload: Received, download: Payload, ctx: Context) -> Tensors:
+        """What an upload would change, for methods that average parameters."""
+        sent = download.tensors
+        return {name: tensor - sent[name] for name, tensor in upload.payload.tensors.items()}
+
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         """The model that is evaluated, exported and predicted with.
 
@@ -153,10 +164,12 @@ class Method(ABC, Generic[C]):
         return Wire(down=WireSpec(), up=WireSpec())
 
 
-def averaged(uploads: Sequence[Received], averaging: Averaging = "weighted") -> dict[str, Tensor]:
-    """The mean of what was uploaded, weighted by training samples or plain."""
+def averaged(
+    uploads: Sequence[Received], ctx: Context, averaging: Averaging = "weighted"
+) -> dict[str, Tensor]:
+    """The uploads as one: their mean, by training samples or plain, or as configured."""
     weights = weights_of([upload.card.samples for upload in uploads], averaging)
-    return mean([upload.payload.tensors for upload in uploads], weights)
+    return combine([upload.payload.tensors for upload in uploads], weights, ctx.aggregation)
 
 
 def spec_of(model: nn.Module) -> dict[str, TensorSpec]:

@@ -37,6 +37,10 @@ class FedAvg(Method[FedAvgConfig]):
     Config = FedAvgConfig
     needs = frozenset({"parameters"})
 
+    @property
+    def averages_parameters(self) -> bool:
+        return True
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         expected = parameters_of(_initial(cards, ctx))
         return [
@@ -61,7 +65,7 @@ class FedAvg(Method[FedAvgConfig]):
         return Upload(loss, client.model.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        return State(averaged(uploads))
+        return State(averaged(uploads, ctx))
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         if download is not None:

@@ -7,11 +7,12 @@ is the client's own model; the mentee is shared, and what travels are low-rank u
 from collections.abc import Sequence
 from typing import Literal, Self
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging, mean, weights_of
+from pfedes.aggregation import Averaging, Tensors, combine, weights_of
 from pfedes.client import Card, Client
 from pfedes.data.samples import Batch
 from pfedes.methods import low_rank, shared_model
@@ -60,6 +61,10 @@ class FedKD(Method[FedKDConfig]):
 
     Config = FedKDConfig
 
+    @property
+    def averages_parameters(self) -> bool:
+        return True
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         return shared_model.check_shapes(cards)
 
@@ -105,13 +110,17 @@ class FedKD(Method[FedKDConfig]):
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         """Adds the mean update, compressed again: what clients will add is what the server adds."""
         full = within(FULL, state.tensors)
-        shapes = {name: tensor.shape for name, tensor in full.items()}
+        shapes = _shapes(full)
         weights = weights_of([upload.card.samples for upload in uploads], self.config.averaging)
         changes = [low_rank.expand(within(UPDATE, u.payload.tensors), shapes) for u in uploads]
-        update = self._packed(mean(changes, weights), ctx)
+        update = self._packed(combine(changes, weights, ctx.aggregation), ctx)
         change = low_rank.expand(within(UPDATE, update), shapes)
         new = {name: tensor + change[name] for name, tensor in full.items()}
         return State({**under(FULL, new), **update}, {"round": ctx.round})
+
+    def change(self, upload: Received, download: Payload, ctx: Context) -> Tensors:
+        shapes = _shapes(self._mentee(upload.card, ctx).state_dict())
+        return low_rank.expand(within(UPDATE, upload.payload.tensors), shapes)
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         mentee = self._mentee(card, ctx).state_dict()
@@ -159,11 +168,15 @@ def _projection(mentor: nn.Module, mentee: nn.Module) -> nn.Linear:
     return nn.Linear(head_of(mentee).in_features, head_of(mentor).in_features, bias=False)
 
 
+def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
 def _received(download: Payload, kept: dict[str, Tensor], mentee: nn.Module) -> dict[str, Tensor]:
     """The server's mentee: sent whole, or the copy of last time plus the update since."""
     if full := within(FULL, download.tensors):
         return full
     copy = within("mentee.", kept)
-    shapes = {name: tensor.shape for name, tensor in mentee.state_dict().items()}
+    shapes = _shapes(mentee.state_dict())
     change = low_rank.expand(within(UPDATE, download.tensors), shapes)
     return {name: copy[name] + change[name] for name in shapes}

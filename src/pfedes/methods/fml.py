@@ -48,6 +48,10 @@ class FML(Method[FMLConfig]):
 
     Config = FMLConfig
 
+    @property
+    def averages_parameters(self) -> bool:
+        return True
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         return shared_model.check_shapes(cards)
 
@@ -71,7 +75,7 @@ class FML(Method[FMLConfig]):
         return Upload(loss, meme.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        return State(averaged(uploads, self.config.averaging))
+        return State(averaged(uploads, ctx, self.config.averaging))
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         meme = required(spec_of(self._meme(card, ctx)))

@@ -42,6 +42,10 @@ class LGFedAvg(Method[LGFedAvgConfig]):
     Config = LGFedAvgConfig
     needs = frozenset({"width"})
 
+    @property
+    def averages_parameters(self) -> bool:
+        return True
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         return check_widths(cards, "LG-FedAvg shares the head")
 
@@ -59,7 +63,7 @@ class LGFedAvg(Method[LGFedAvgConfig]):
         return Upload(loss, head.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        return State(averaged(uploads, self.config.averaging))
+        return State(averaged(uploads, ctx, self.config.averaging))
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         if download is not None:

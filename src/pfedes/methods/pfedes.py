@@ -18,7 +18,7 @@ from pfedes.data.samples import Batch
 from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload, Wire, averaged
 from pfedes.models import channels_last
 from pfedes.models.extractor import Activation, Extractor
-from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
+from pfedes.payload import Number, Payload, State, TensorSpec, WireSpec, required
 from pfedes.training import Learner, fit, frozen, mixes_samples, statistics_resting
 
 
@@ -42,6 +42,10 @@ class PFedES(Method[PFedESConfig]):
     """Private models learn from raw and enhanced images; only the extractor travels."""
 
     Config = PFedESConfig
+
+    @property
+    def averages_parameters(self) -> bool:
+        return self.config.sharing == "global"
 
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
         return State(self._initial(ctx).state_dict())
@@ -88,13 +92,15 @@ class PFedES(Method[PFedESConfig]):
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         if self.config.sharing != "global":
             return state
-        return State(averaged(uploads))  # eq. 10
+        return State(averaged(uploads, ctx))  # eq. 10
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         with torch.device("meta"):  # shapes only: nothing is allocated, nothing drawn
             shapes = self._extractor(ctx).state_dict() if self.config.sharing == "global" else {}
         theta = required({name: TensorSpec.of(tensor) for name, tensor in shapes.items()})
-        return Wire(down=WireSpec((theta,)), up=WireSpec((theta,), {"zeros": float}))
+        return Wire(
+            down=WireSpec((theta,)), up=WireSpec((theta,), {"zeros": Number(float, most=1)})
+        )
 
     def _extractor(self, ctx: Context) -> Extractor:
         config = self.config

@@ -1,0 +1,97 @@
+"""The commit of one round, as it is on disk.
+
+A manifest may come from anywhere. Names in it become paths, so they have a form from which no path
+can lead out of the run directory.
+"""
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from pfedes.client import Scores
+from pfedes.errors import DamageError, StoreError, WireError
+from pfedes.files import parse_json, read
+from pfedes.section import Section
+
+FORMAT = 1
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
+Round = Annotated[int, Field(ge=0, lt=10**9)]
+MetricsFile = Literal["rounds.jsonl", "clients.jsonl"]
+
+
+def check_name(name: str) -> str:
+    """A name of a client or run, if it can be the name of a directory and of nothing else."""
+    if re.fullmatch(NAME, name) is None:
+        raise StoreError(
+            f"{name!r:.120} cannot be a name: up to 100 letters, digits, '.', '-' and '_', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+class Standing(Section):
+    """Where a client stands: its accepted version and its current scores."""
+
+    version: Round = 0
+    digest: str = ""
+    scores: Scores  # the headline's
+    local: Scores  # right after local training
+
+
+class Extent(Section):
+    """How much of a growing file is committed, and the checksum of that much."""
+
+    length: int = Field(0, ge=0)
+    crc32: int = 0
+
+
+class Manifest(Section):
+    """The commit of one round. Never changed once written."""
+
+    run: Name
+    round: Round
+    status: Literal["ok", "failed"]
+    initial_accuracy: float
+    best_round: Round | None  # by validation
+    best_validation: float | None
+    roster: str = Field(pattern=r"^roster-[0-9a-f]{16}\.json$")  # files, relative to state/
+    server: str = Field(pattern=r"^server/[0-9]{5,9}\.safetensors$")
+    server_digest: str
+    metrics: dict[MetricsFile, Extent]
+    clients: dict[Name, Standing]
+
+    def ends(self, rounds: int, patience: int) -> bool:
+        """Whether all rounds are done, or patience has run out."""
+        waited = self.round - self.best_round if self.best_round is not None else 0
+        return self.round >= rounds or 0 < patience <= waited
+
+    def to_bytes(self) -> bytes:
+        text = self.model_dump_json()
+        head = {"format": FORMAT, "sha256": sha256(text.encode()).hexdigest()}
+        return f'{json.dumps(head)[:-1]}, "manifest": {text}}}\n'.encode()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest, whole and as it was written, or the line that says what is wrong."""
+    raw: Any = parse_json(path, read(path))
+    try:
+        if raw["format"] > FORMAT:
+            raise StoreError(f"{path} was written by a newer pfedes (format {raw['format']})")
+        manifest = Manifest.model_validate(raw["manifest"])
+        intact = raw["sha256"] == sha256(manifest.model_dump_json().encode()).hexdigest()
+    except KeyError as error:
+        raise DamageError(f"{path} is damaged: {error} is missing") from None
+    except (TypeError, ValidationError, WireError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamageError(f"{path} is damaged: {reason}") from None
+    if not intact:
+        raise DamageError(f"{path} is damaged: contents do not match their checksum")
+    if path.stem != f"{manifest.round:05d}":
+        raise DamageError(f"{path} is the manifest of round {manifest.round}")
+    return manifest

@@ -1,0 +1,55 @@
+"""One process at a time on one run directory. A crash does not leave a lock behind."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from pfedes.errors import StoreError
+from pfedes.files import writing
+
+PATIENCE = 10.0  # seconds; workers of a killed process end by themselves, a moment after it
+
+
+@contextmanager
+def locked(state: Path) -> Iterator[None]:
+    """Keeps other processes off a run; waits for what is left of a killed one."""
+    with _open(state / "lock") as file:
+        if not _taken(file.fileno()):
+            raise StoreError(f"another process is working on {state.parent}")
+        _wait_for_old_workers(state)
+        yield
+
+
+def hold_as_worker(state: Path) -> int:
+    """A shared lock for as long as this process lives: nobody resumes the run under its feet."""
+    handle = os.open(state / "workers", os.O_RDWR | os.O_CREAT, 0o644)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+def _wait_for_old_workers(state: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    with _open(state / "workers") as file:
+        while not _taken(file.fileno()):
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"workers of an earlier process are still at work on {state.parent}"
+                )
+            time.sleep(0.05)
+
+
+def _open(path: Path) -> IO[str]:
+    with writing(path):
+        return path.open("a")
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
