@@ -1,68 +1,148 @@
 """Real processes, really killed."""
 
 import os
+import random
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pfedes import Federation, open_run
-from running import result, small
+from pfedes import Config, Federation, open_run
+from running import result, rows, small
 
 MAIN = [sys.executable, "-c", "from pfedes.cli import main; main()"]
 CONFIG = small(train__rounds=3, models__pool=["cnn5"])
 
 
-def start(directory: Path) -> "subprocess.Popen[str]":
-    directory.with_suffix(".toml").write_text(CONFIG.to_toml())
-    resuming = (directory / "state").is_dir()
-    words = ["resume", str(directory)] if resuming else [
-        "run", str(directory.with_suffix(".toml")), "--out", str(directory)
-    ]  # fmt: skip
-    return subprocess.Popen(
-        [*MAIN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+class Started:
+    """A process group of its own that runs, or resumes, what belongs into a directory."""
+
+    def __init__(self, directory: Path, config: Config = CONFIG) -> None:
+        self.directory = directory
+        self.errors = directory.with_suffix(".err")
+        settings = directory.with_suffix(".toml")
+        settings.write_text(config.to_toml())
+        resuming = (directory / "state").is_dir()
+        words = ["resume", directory] if resuming else ["run", settings, "--out", directory]
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*MAIN, *map(str, words)],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    @property
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def end(self) -> int:
+        """Its exit code, once it is done."""
+        return self.process.wait(timeout=120)
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not reached():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def wait_for_round(self, round: int) -> None:
+        manifest = self.directory / "state" / "manifests" / f"{round:05d}.json"
+        self.wait_until(manifest.exists)
 
 
-def wait_for_round(directory: Path, round: int, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 60
-    while not (directory / "state" / "manifests" / f"{round:05d}.json").exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return result(Federation(CONFIG, out=tmp_path_factory.mktemp("straight") / "run").run())
 
 
-@pytest.mark.parametrize(
-    ("kind", "code", "rounds"),
-    [(signal.SIGINT, 130, [1]), (signal.SIGTERM, 130, [2]), (signal.SIGKILL, -9, [0, 1, 2])],
-)
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
-    kind: signal.Signals, code: int, rounds: list[int], tmp_path: Path
+    kind: signal.Signals, times: int, straight: dict[str, Any], tmp_path: Path
 ) -> None:
-    straight = result(Federation(CONFIG, out=tmp_path / "straight").run())
     directory = tmp_path / "run"
-    for round in rounds:
-        process = start(directory)
-        wait_for_round(directory, round, process)
-        os.kill(process.pid, kind)
-        _, said = process.communicate(timeout=30)
-        assert process.returncode == code, said
-        assert "Traceback" not in said
-        if code == 130:
-            assert f"'pfedes resume {directory}' goes on" in said
-        assert open_run(directory).manifest.round >= round
-    process = start(directory)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 0, said
+    run = Started(directory)
+    run.wait_for_round(times)
+    for _ in range(times):
+        os.kill(run.pid, kind)
+    assert run.end() == 130, run.said
+    assert "Traceback" not in run.said
+    if times == 1:
+        assert f"'pfedes resume {directory}' goes on" in run.said
+    assert open_run(directory).manifest.round >= times
+    again = Started(directory)
+    assert again.end() == 0, again.said
     assert result(open_run(directory)) == straight
 
 
-def test_stopped_before_anything_was_written(tmp_path: Path) -> None:
-    process = start(tmp_path / "run")
-    time.sleep(0.3)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_before_anything_was_written(kind: signal.Signals, tmp_path: Path) -> None:
+    run = Started(tmp_path / "run")
+    time.sleep(0.6)
+    os.kill(run.pid, kind)
+    assert run.end() == (130 if kind == signal.SIGINT else -kind)
+    assert "Traceback" not in run.said
     assert not (tmp_path / "run").exists()
+
+
+FLEETS = {
+    "serial": {"runtime__fleet": "serial"},
+    "workers": {"runtime__fleet": "workers", "runtime__workers": 2},
+}
+KILLS, ROUNDS = 20, 30
+
+
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_twenty_kills_at_random_moments(fleet: str, tmp_path: Path) -> None:
+    """kill -9, to the whole process group or (with workers) to the main process alone."""
+    tiny = {"train__rounds": ROUNDS, "data__limit": 120, "models__pool": ["cnn5"]}
+    straight = result(Federation(small(**tiny), out=tmp_path / "straight").run())
+    config = small(**{**tiny, **FLEETS[fleet]})
+    directory, dice, reached = tmp_path / "run", random.Random(20), []
+    for number in range(KILLS):
+        run = Started(directory, config)
+        if number >= 3:  # the others die while they start, before the first commit
+            run.wait_until(lambda run=run: run.said.startswith(("starting at", "resuming after")))
+        time.sleep(dice.uniform(0, 3 if number < 3 else 0.5))
+        assert run.process.poll() is None, f"done before it could be killed: {run.said}"
+        if fleet == "workers" and number % 2:
+            os.kill(run.pid, signal.SIGKILL)
+        else:
+            os.killpg(run.pid, signal.SIGKILL)
+        run.end()
+        reached.append(open_run(directory).manifest.round if directory.exists() else -1)
+    assert reached == sorted(reached)
+    assert reached[0] < reached[-1] < ROUNDS
+
+    last = Started(directory, config)
+    assert last.end() == 0, last.said
+    assert result(open_run(directory)) == straight
+    rounds = range(1, ROUNDS + 1)
+    assert [row["round"] for row in rows(directory / "rounds.jsonl")] == list(rounds)
+    asked = [(row["round"], row["client"]) for row in rows(directory / "clients.jsonl")]
+    assert asked == [(r, f"client-{c:04d}") for r in rounds for c in range(4)]
+
+
+@pytest.mark.parametrize("fleet", FLEETS)
+def test_a_disk_that_takes_no_more(fleet: str, tmp_path: Path) -> None:
+    """The kernel refuses what is larger than the limit, which a client's state is."""
+    config = small(**{"train__rounds": 2, "models__pool": ["cnn5"], **FLEETS[fleet]})
+    run = Started(tmp_path / "run", config)
+    resource.prlimit(run.pid, resource.RLIMIT_FSIZE, (10**6, 10**6))
+    assert run.end() == 2, run.said
+    assert "Traceback" not in run.said
+    assert "safetensors: File too large; nothing that was committed is lost" in run.said
+    assert open_run(run.directory).manifest.round == 0
+    again = Started(run.directory, config)
+    assert again.end() == 0, again.said
+    straight = Federation(small(train__rounds=2, models__pool=["cnn5"]), out=tmp_path / "straight")
+    assert result(open_run(run.directory)) == result(straight.run())

@@ -206,7 +206,7 @@ def test_rows_end_where_they_were_committed(tmp_path: Path) -> None:
 
     def rows(extent: Extent) -> list[dict[str, Any]]:
         metrics = {"metrics": {"rounds.jsonl": extent}}
-        return store.rows("rounds.jsonl", manifest(0, {}).model_copy(update=metrics))
+        return store.rows("rounds.jsonl", manifest(0, {"a": 0}).model_copy(update=metrics))
 
     assert rows(two) == [{"round": 1}, {"round": 2}]
     assert rows(one) == [{"round": 1}]

@@ -64,7 +64,7 @@ class Manifest(Section):
     server: str = Field(pattern=r"^server/[0-9]{5,9}\.safetensors$")
     server_digest: str
     metrics: dict[MetricsFile, Extent]
-    clients: dict[Name, Standing]
+    clients: dict[Name, Standing] = Field(min_length=1)
 
     def ends(self, rounds: int, patience: int) -> bool:
         """Whether all rounds are done, or patience has run out."""

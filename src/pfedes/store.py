@@ -158,7 +158,8 @@ class RunStore:
     ) -> None:
         """Reads all that a round consists of; a DamageError names the first file that is not so."""
         manifest = self.manifest(round)
-        self.cards(manifest)
+        if {card.name for card in self.cards(manifest)} != manifest.clients.keys():
+            raise DamageError(f"{self.state / manifest.roster} is foreign: it names other clients")
         self.server_state(manifest)
         for file in manifest.metrics:
             self.rows(file, manifest)
