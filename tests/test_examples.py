@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conftest import SMALL
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -45,3 +47,20 @@ def test_a_method_of_ones_own(tmp_path: Path) -> None:
     done = command("run", *own[:2], "--set", "method.keep=2")
     assert done.returncode == 2
     assert "method.keep = 2: input should be less than or equal to 1" in done.stderr
+
+
+def test_liars_move_the_mean_and_no_robust_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import byzantine
+
+    tiny = {"train.rounds": 1, "train.epochs": 1, "data.limit": 300, "models.pool": ["cnn5"]}
+    more = {"method.extractor_epochs": 2, "train.batch_size": 8, "runtime.fleet": "serial"}
+    clean, *attacked = byzantine.compare({**tiny, **more}, tmp_path)
+    assert clean["distance"] == 0
+    assert len(attacked) == len(byzantine.ATTACKS) * len(byzantine.RULES)
+    for row in attacked:
+        moved = row["rule"] == "mean"
+        assert (row["distance"] > 0.3) if moved else (row["distance"] < 0.1), row
+    byzantine.figure([clean, *attacked]).savefig(tmp_path / "byzantine.png")

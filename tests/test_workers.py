@@ -195,3 +195,12 @@ def test_the_number_of_workers(workers: str | int, expected: int, tmp_path: Path
     fleet: Any = Simulation(config).fleet(ClientStore(tmp_path))
     assert len(fleet._workers) == expected  # and none is started before there is work
     fleet.close()
+
+
+def test_workers_do_not_import_what_lies_around(tmp_path: Path) -> None:
+    """As in a run directory from somebody else, in which one types `pfedes resume .`"""
+    marker = tmp_path / "executed"
+    for module in ("json", "random", "numpy", "sitecustomize"):
+        (tmp_path / f"{module}.py").write_text(f"open({str(marker)!r}, 'w')")
+    assert Federation(working(1, train__rounds=1), out=tmp_path / "run").run().finished
+    assert not marker.exists()

@@ -12,6 +12,7 @@ import numpy as np
 
 from pfedes.admission import Admission
 from pfedes.client import Scores
+from pfedes.clientstore import ClientStore
 from pfedes.config import Config, configure
 from pfedes.errors import DamageError, DiskError, MethodError, StoreError
 from pfedes.fleet.base import Failure, Fleet, Task
@@ -33,6 +34,10 @@ Selector = Callable[[Sequence[str], int, np.random.Generator], Iterable[str]]
 """Chooses so many of the named clients."""
 
 
+FleetMaker = Callable[[Simulation, ClientStore], Fleet]
+"""Makes the fleet that carries a simulation's rounds to its clients."""
+
+
 def uniform(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
     """Every client with the same probability, nobody twice."""
     return (names[index] for index in rng.choice(len(names), count, replace=False))
@@ -51,6 +56,7 @@ class Federation:
         *,
         out: Path | str | None = None,
         select: Selector = uniform,
+        fleet: FleetMaker = Simulation.fleet,
         listener: Listener | None = None,
     ) -> None:
         self.config = config.settled()
@@ -59,6 +65,7 @@ class Federation:
             free_directory(f"{config.method.name}-{data}") if out is None else Path(out)
         )
         self.select = select
+        self.fleet = fleet
         self.listener = listener or Listener()
         self._resumed: RunStore | None = None
         self._from_round: int | None = None
@@ -71,6 +78,7 @@ class Federation:
         rounds: int | None = None,
         from_round: int | None = None,
         select: Selector = uniform,
+        fleet: FleetMaker = Simulation.fleet,
         listener: Listener | None = None,
     ) -> "Federation":
         """The federation of a run directory, ready to go on.
@@ -85,7 +93,7 @@ class Federation:
             raise DamageError(f"{error}; {store.way_back()}") from None
         if config.train.rounds < done:
             raise StoreError(f"{directory} has done {done} rounds: --rounds must be at least that")
-        federation = cls(config, out=directory, select=select, listener=listener)
+        federation = cls(config, out=directory, select=select, fleet=fleet, listener=listener)
         federation._resumed = store
         federation._from_round = from_round
         return federation
@@ -96,7 +104,7 @@ class Federation:
             refuse_if_taken(self.directory)
         with run_log() as log_into:
             simulation = Simulation(self.config, self.listener.working)
-            with closing(simulation.fleet(RunStore(self.directory).clients)) as fleet:
+            with closing(self.fleet(simulation, RunStore(self.directory).clients)) as fleet:
                 if (store := self._resumed) is None:
                     store = self._begin(simulation, fleet)
                 with locked(store.state), _resumable(store):
