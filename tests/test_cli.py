@@ -19,7 +19,7 @@ TINY = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
 
 def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from pfedes.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from pfedes.__main__ import main; main()", *arguments],
         capture_output=True,
         text=True,
         timeout=120,

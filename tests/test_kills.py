@@ -16,7 +16,7 @@ import pytest
 from pfedes import Config, Federation, open_run
 from running import result, rows, small
 
-MAIN = [sys.executable, "-c", "from pfedes.cli import main; main()"]
+MAIN = [sys.executable, "-c", "from pfedes.__main__ import main; main()"]
 CONFIG = small(train__rounds=3, models__pool=["cnn5"])
 
 

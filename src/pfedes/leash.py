@@ -7,7 +7,7 @@ closes, and this process ends at once: commits are atomic, so nothing is lost by
 import os
 import threading
 
-from pfedes.cli import main
+from pfedes.__main__ import main
 
 
 def _wait_for_the_end() -> None:

@@ -4,19 +4,14 @@ Only light modules are imported here, so that `pfedes --help` answers at once.
 """
 
 import logging
-import os
-import signal
 import sys
-from types import FrameType
 
 import typer
-from typer import Abort
 from typer.main import get_command
 
 from pfedes.cli import compare, config, data, report, resume, run
+from pfedes.cli.interrupted import Interrupted
 from pfedes.errors import PfedesError
-
-STOPPING = (signal.SIGINT, signal.SIGTERM)  # a polite kill is a Ctrl-C
 
 app = typer.Typer(
     help="Personalized federated learning in which every client keeps a model of its own.",
@@ -49,23 +44,6 @@ def _options(
     pass
 
 
-def main() -> None:
-    """Entry point of the `pfedes` command: 0 done, 2 wrong input, 130 interrupted."""
-    for kind in STOPPING:
-        signal.signal(kind, _stop)
-    sys.exit(execute(sys.argv[1:]))
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """The first signal lets everything end in order; a second one waits for nothing.
-
-    Commits are atomic and other processes end with this one, so that nothing is lost by it.
-    """
-    for kind in STOPPING:
-        signal.signal(kind, lambda *_: os._exit(130))
-    raise KeyboardInterrupt
-
-
 def execute(arguments: list[str]) -> int:
     """Runs a command line. A user's mistake is one line on standard error, never a traceback."""
     _show_warnings()
@@ -73,9 +51,8 @@ def execute(arguments: list[str]) -> int:
         outcome = get_command(app).main(arguments, prog_name="pfedes", standalone_mode=False)
     except PfedesError as error:
         return _complain(str(error))
-    except (KeyboardInterrupt, Abort):
-        print("pfedes: stopped", file=sys.stderr)
-        return 130
+    except Interrupted as stop:
+        return _complain(str(stop), 130)
     except Exception as error:
         # The usage errors of the command-line parser, whose class has moved between releases.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -94,6 +71,6 @@ def _show_warnings() -> None:
     logging.getLogger("pfedes").handlers = [handler]
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, code: int = 2) -> int:
     print("pfedes:", " ".join(message.split()), file=sys.stderr)
-    return 2
+    return code

@@ -2,14 +2,13 @@
 
 import json as json_module
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from rich.table import Table as RichTable
 
 from pfedes.cli.display import Spectator, output
+from pfedes.cli.interrupted import Interrupted, interruptible
 from pfedes.compare import cells_of, results_of, table_of
 from pfedes.config import Config
 from pfedes.errors import ConfigError, MethodError, StoreError
@@ -51,11 +50,11 @@ def run_comparison(
     cells = cells_of(config, list(dict.fromkeys(names)), numbers, directory)
     progress = None if quiet or json else Overview(cells)
     try:
-        outcomes = run_cells(cells, jobs=jobs, watch=progress)
+        with interruptible():
+            outcomes = run_cells(cells, jobs=jobs, watch=progress)
     except KeyboardInterrupt:
         again = f"the same command with --out {directory}"
-        print(f"pfedes: stopped; {again} goes on", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise Interrupted(f"stopped; {again} goes on") from None
     finally:
         if progress is not None:
             progress.stop()

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,6 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from pfedes.admission import Verdict
+from pfedes.cli.interrupted import Interrupted, interruptible
 from pfedes.errors import StoreError
 from pfedes.federation import Federation
 from pfedes.listener import Listener
@@ -42,10 +42,10 @@ def watch(begin: Callable[[Listener], Federation], *, quiet: bool, json: bool) -
     listener = Listener() if quiet or json else Spectator()
     federation = begin(listener)
     try:
-        run = federation.run()
+        with interruptible():
+            run = federation.run()
     except KeyboardInterrupt:
-        _say_how_to_resume(federation.directory)
-        raise typer.Exit(130) from None
+        raise Interrupted(_how_to_resume(federation.directory)) from None
     finally:
         if isinstance(listener, Spectator):
             listener.stop()
@@ -188,12 +188,10 @@ class Spectator(Listener):
             self.bars.remove_task(bar)
 
 
-def _say_how_to_resume(directory: Path) -> None:
+def _how_to_resume(directory: Path) -> str:
     if (directory / "state").is_dir():
-        message = f"stopped; 'pfedes resume {directory}' goes on after the last complete round"
-    else:
-        message = "stopped before the first round; nothing was written"
-    print(f"pfedes: {message}", file=sys.stderr)
+        return f"stopped; 'pfedes resume {directory}' goes on after the last complete round"
+    return "stopped before the first round; nothing was written"
 
 
 def _clock(seconds: float) -> str:

@@ -6,7 +6,6 @@ that come in on standard input. It works with the clients' files directly: state
 
 import logging
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -23,7 +22,6 @@ from pfedes.simulation import Simulation
 
 def main() -> None:
     config, clients, leash = sys.argv[1:]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, args=(int(leash),), daemon=True).start()
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what user code prints must not end up among the answers

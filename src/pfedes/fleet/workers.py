@@ -144,6 +144,7 @@ class Worker:
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         pass_fds=[ours],
+                        process_group=0,  # Ctrl-C is for this process alone
                     )
                 finally:
                     os.close(ours)
