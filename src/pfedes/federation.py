@@ -21,6 +21,7 @@ from pfedes.listener import Listener
 from pfedes.manifest import Standing
 from pfedes.methods.base import Context, Method, in_one_line
 from pfedes.payload import State
+from pfedes.plan import is_big, plan_of
 from pfedes.recorder import Row
 from pfedes.run import Run
 from pfedes.runlock import locked
@@ -126,6 +127,8 @@ class Federation:
             raise MethodError(in_one_line(problems))
         state = method.start(cards, ctx)
         tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
+        if is_big(self.config, [card.samples for card in cards]):
+            self.listener.planned(plan_of(simulation, tasks, self.directory))
         scores, failures = self._evaluate(fleet, tasks)
         if failures:
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pfedes.admission import Verdict
+from pfedes.plan import Plan
 from pfedes.recorder import Row
 from pfedes.run import Run
 
@@ -12,6 +13,9 @@ class Listener:
 
     def working(self, label: str, done: int, total: int) -> None:
         """A long step (decoding data, evaluating all clients) got further."""
+
+    def planned(self, plan: Plan) -> None:
+        """A big run is about to begin; this is what it will take."""
 
     def started(self, run: Run) -> None:
         """The run is on disk: new, or resumed."""

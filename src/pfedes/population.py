@@ -91,7 +91,7 @@ class Population:
         return self._known_shapes[architecture]
 
     def _samples(self, rows: Rows) -> Samples:
-        pixels = torch.from_numpy(self.dataset.images[rows])
+        pixels = torch.from_numpy(self.dataset.pixels(rows))
         return Samples(pixels, torch.from_numpy(self.dataset.labels[rows]), self.normaliser)
 
 

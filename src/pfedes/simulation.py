@@ -46,13 +46,20 @@ class Simulation:
     def host(self, store: ClientStore) -> ClientHost:
         return ClientHost(self.population, self.method, self.context, store)
 
+    @property
+    def workers(self) -> int:
+        """How many clients are trained at the same time."""
+        runtime = self.config.runtime
+        if runtime.fleet == "serial":
+            return 1
+        workers = os.cpu_count() or 1 if runtime.workers == "auto" else runtime.workers
+        return min(workers, len(self.population.names))
+
     def fleet(self, store: ClientStore) -> Fleet:
         runtime = self.config.runtime
         if runtime.fleet == "serial":
             return SerialFleet(self.host(store), runtime.threads)
-        workers = os.cpu_count() or 1 if runtime.workers == "auto" else runtime.workers
-        clients = len(self.population.names)
-        return WorkerFleet(self.host(store), self.config.to_toml(), min(workers, clients))
+        return WorkerFleet(self.host(store), self.config.to_toml(), self.workers)
 
     def _check_aggregation(self) -> None:
         rule = self.config.aggregation

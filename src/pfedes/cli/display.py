@@ -24,6 +24,7 @@ from pfedes.cli.interrupted import Interrupted, interruptible
 from pfedes.errors import StoreError
 from pfedes.federation import Federation
 from pfedes.listener import Listener
+from pfedes.plan import Plan
 from pfedes.recorder import Row
 from pfedes.report.formats import count, percent
 from pfedes.run import Run
@@ -139,6 +140,18 @@ class Spectator(Listener):
         self.bar(label, done, total)
         if done >= total:
             self._hide(label)
+
+    def planned(self, plan: Plan) -> None:
+        workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
+        self.console.print(
+            f"a big run: about {_clock(plan.seconds)} with {workers}, "
+            f"{count(plan.memory)}B of memory, up to {count(plan.disk)}B of disk"
+        )
+        self.console.print(
+            f"estimated from {plan.measured}: {plan.client_seconds:.1f} s for one round"
+        )
+        if plan.disk > plan.free:
+            self.console.print(f"warning: only {count(plan.free)}B are free on that disk")
 
     def started(self, run: Run) -> None:
         self._rounds = run.config.train.rounds

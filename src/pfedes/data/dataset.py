@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import tempfile
@@ -52,6 +53,16 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def pixels(self, rows: Labels) -> Images:
+        """A copy of some images; the pages they were read from go back to the system.
+
+        What was once looked at would otherwise count as memory of this process, up to all of it.
+        """
+        chosen: Images = self.images[rows]
+        if (mapped := getattr(self.images, "_mmap", None)) is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+        return chosen
 
 
 def cache_root() -> Path:

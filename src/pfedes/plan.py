@@ -1,0 +1,77 @@
+"""What a big run will take, estimated from one client that is really trained."""
+
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pfedes.clientstore import ClientStore
+from pfedes.config import Config
+from pfedes.errors import MethodError
+from pfedes.fleet.base import Failure, Task
+from pfedes.simulation import Simulation
+
+MANY_CLIENTS = 1000
+MANY_SAMPLES = 2_000_000  # seen in training, over all rounds and epochs: half an hour or more
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An estimate; times are those of this machine as busy as it was."""
+
+    clients: int
+    workers: int
+    seconds: float
+    memory: int  # bytes, of all processes together
+    disk: int  # bytes
+    free: int  # bytes on that disk
+    measured: str  # the client that was trained for the estimate
+    client_seconds: float
+
+
+def is_big(config: Config, sizes: Sequence[int]) -> bool:
+    """Whether a run has so many clients, or sees so many samples, that one wants to know before."""
+    train = config.train
+    seen = train.rounds * train.selected(len(sizes)) * sum(sizes) / len(sizes) * train.epochs
+    return len(sizes) >= MANY_CLIENTS or seen >= MANY_SAMPLES
+
+
+def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
+    """Trains and scores a client of the middle size, aside, and multiplies."""
+    sizes = {name: len(share.train) for name, share in simulation.population.shares.items()}
+    middle = sorted(tasks, key=lambda task: sizes[task.client])[len(tasks) // 2]
+    task = replace(middle, run="plan", round=1)
+    with tempfile.TemporaryDirectory(prefix="pfedes-") as place:
+        host = simulation.host(ClientStore(Path(place)))
+        began = time.perf_counter()
+        host.score(task)
+        scored = time.perf_counter()
+        answer = host.answer(task)
+        answered = time.perf_counter()
+        if isinstance(answer, Failure):
+            raise MethodError(f"{answer.client} cannot be trained: {answer.reason}")
+        state = sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())
+    config, clients = simulation.config, len(tasks)
+    asked = config.train.selected(clients)
+    trained = min(clients, asked * config.train.rounds)
+    workers = simulation.workers
+    # A trained client keeps one version, those asked lately one for every round that is kept.
+    files = trained + asked * (config.runtime.keep_rounds + 1)
+    return Plan(
+        clients=clients,
+        workers=workers,
+        seconds=(config.train.rounds * asked * (answered - scored) + clients * (scored - began))
+        / workers,
+        memory=(workers + 1) * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        disk=files * state,
+        free=shutil.disk_usage(_existing(out)).free,
+        measured=task.client,
+        client_seconds=answered - scored,
+    )
+
+
+def _existing(path: Path) -> Path:
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
