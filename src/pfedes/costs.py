@@ -62,7 +62,7 @@ class FlopMeter:
         if kind in self.known:
             result = work()
         else:
-            with CountedFlops() as counted:
+            with CountedFlops() as counted:  # type: ignore[no-untyped-call]
                 result = work()
             self.known[kind] = Fraction(counted.total, samples)
         self._total += samples * self.known[kind]
