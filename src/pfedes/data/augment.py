@@ -16,13 +16,19 @@ ERASE_RATIO = 0.3, 3.3  # width over height
 
 
 class Augmentation:
-    """Flips, erases and crops pixels (n, height, width, channels)."""
+    """Flips, erases and crops pixels (n, height, width, channels); black is 0."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        return self.crop(self.erase(self.flip(pixels)))
+        # Done to the pixels' numbers instead, of which there is one for all channels; the pixels
+        # themselves are moved once. Number 0 is a black one.
+        *shape, channels = pixels.shape
+        numbered = torch.cat([pixels.new_zeros(1, channels), pixels.reshape(-1, channels)])
+        numbers = torch.arange(1, len(numbered), dtype=torch.int32).reshape(*shape, 1)
+        chosen = self.crop(self.erase(self.flip(numbers)))
+        return numbered.index_select(0, chosen.flatten()).reshape(pixels.shape)
 
     def flip(self, pixels: Tensor) -> Tensor:
         mirrored = self._uniform(len(pixels)) < 0.5
