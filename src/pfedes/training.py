@@ -86,7 +86,7 @@ def fit(
         torch.autograd.backward(values)
         for name, optimiser in optimisers.items():
             if train.clip:
-                clip_grad_norm_(learners[name].module.parameters(), train.clip)
+                _clip(learners[name].module, train.clip)
             optimiser.step()
         return values[0].item() * len(batch)
 
@@ -165,6 +165,13 @@ def statistics_resting(model: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
+
+
+def _clip(module: nn.Module, largest: float) -> None:
+    """clip_grad_norm_, but gradients that are small enough are not multiplied by 1."""
+    norms = [p.grad.norm() for p in module.parameters() if p.grad is not None]
+    if not torch.stack(norms).norm() + 1e-6 < largest:  # torch adds as much; NaN must pass on
+        clip_grad_norm_(module.parameters(), largest)
 
 
 def _optimiser(learner: Learner, train: TrainConfig) -> SGD:

@@ -138,7 +138,7 @@ class ShareOfZeros:
 
     def see(self, enhanced: Tensor) -> None:
         self.all += enhanced.numel()
-        self.zeros += enhanced.numel() - int(torch.count_nonzero(enhanced))
+        self.zeros += int((enhanced == 0).sum())  # quicker than torch.count_nonzero
 
     def share(self) -> float:
         return self.zeros / self.all if self.all else 0.0
