@@ -1,7 +1,7 @@
 """Local SGD, the one loop in which all methods train."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD
 
@@ -59,13 +59,14 @@ def fit(
     *,
     epochs: int,
     ctx: "Context",
+    beside: Tensor | None = None,
     epoch_begins: Callable[[], None] | None = None,
 ) -> float:
     """Minimises losses over the client's training samples, all learners side by side.
 
     The first learner names the phase: equal phases of different methods see equal batches. Several
-    losses are all taken before any step, and are added. Returns the mean of the first loss in the
-    last epoch.
+    losses are all taken before any step, and are added. Batches carry their rows of `beside`.
+    Returns the mean of the first loss in the last epoch.
     """
     train, phase = ctx.train, next(iter(learners))
     optimisers = {name: _optimiser(learner, train) for name, learner in learners.items()}
@@ -81,7 +82,11 @@ def fit(
     def step(batch: Batch) -> float:
         for optimiser in optimisers.values():
             optimiser.zero_grad()
-        found = losses(batch)
+        with ExitStack() as stack:
+            if len(batch) == 1:
+                for learner in learners.values():
+                    stack.enter_context(trusting_statistics(learner.module))
+            found = losses(batch)
         values = found if isinstance(found, tuple) else (found,)
         torch.autograd.backward(values)
         for name, optimiser in optimisers.items():
@@ -97,8 +102,8 @@ def fit(
         total = 0.0
         if epoch_begins is not None:
             epoch_begins()
-        for batch in client.train.shuffled(train.batch_size, order, augment):
-            kind = (client.architecture, phase, batch.x.shape[1:])
+        for batch in client.train.shuffled(train.batch_size, order, augment, beside):
+            kind = (client.architecture, phase, batch.x.shape[1:], beside is None)
             total += client.meter.count(kind, len(batch), partial(step, batch))
     if train.optimiser == "kept":
         for name, optimiser in optimisers.items():
@@ -150,21 +155,48 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 
 def mixes_samples(model: nn.Module) -> bool:
-    """Whether a sample's output depends on its batch, so that batches must not be joined."""
-    return any(isinstance(module, _BatchNorm) for module in model.modules())
+    """Whether joined batches leave another trace than separate ones.
+
+    Batch normalisation makes a sample's output depend on its batch. Where instance normalisation
+    keeps running statistics, these do.
+    """
+    return any(
+        isinstance(module, _BatchNorm)
+        or (isinstance(module, _NormBase) and module.track_running_stats)
+        for module in model.modules()
+    )
 
 
 @contextmanager
 def statistics_resting(model: nn.Module) -> Iterator[None]:
-    """Batch normalisation by the batch itself, without a trace in the running statistics."""
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    """Normalisation by the batch itself, without a trace in the running statistics."""
+    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.track_running_stats = False
+        norm.momentum = 0.0  # instance normalisation goes by this alone
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.track_running_stats = True
+            norm.momentum = momentum
+
+
+@contextmanager
+def trusting_statistics(model: nn.Module) -> Iterator[None]:
+    """Batch normalisation by the running statistics, for a batch of one sample.
+
+    By its own mean, a single sample would be nothing but that mean; torch refuses to do so.
+    """
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    for norm in norms:
+        norm.eval()
     try:
         yield
     finally:
         for norm in norms:
-            norm.track_running_stats = True
+            norm.train()
 
 
 def _clip(module: nn.Module, largest: float) -> None:

@@ -1,7 +1,7 @@
 """A client's share of a data set, handed out in normalised batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,10 +11,11 @@ from pfedes.data.augment import Augmentation
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs (n, channels, height, width) and their labels."""
+    """Inputs (n, channels, height, width), their labels, and what was computed of them before."""
 
     x: Tensor
     y: Tensor
+    beside: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -66,11 +67,19 @@ class Samples:
         return Batch(self.normalise(pixels), self.labels[rows])
 
     def shuffled(
-        self, size: int, generator: torch.Generator, augment: Augmentation | None = None
+        self,
+        size: int,
+        generator: torch.Generator,
+        augment: Augmentation | None = None,
+        beside: Tensor | None = None,
     ) -> Iterator[Batch]:
-        """One epoch in random order; the last batch may be smaller, nothing is dropped."""
+        """One epoch in random order; the last batch may be smaller, nothing is dropped.
+
+        Batches carry their rows of `beside`, which has one for every sample.
+        """
         for rows in torch.randperm(len(self), generator=generator).split(size):
-            yield self.batch(rows, augment)
+            batch = self.batch(rows, augment)
+            yield batch if beside is None else replace(batch, beside=beside[rows])
 
     def in_order(self, size: int) -> Iterator[Batch]:
         for start in range(0, len(self), size):
