@@ -17,6 +17,7 @@ from pfedes.client import Card, Client
 from pfedes.costs import FlopMeter
 from pfedes.errors import StoreError, WireError
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
+from pfedes.memory import keep_freed_memory
 from pfedes.methods.base import Context, Method
 from pfedes.payload import Payload, WireSpec
 from pfedes.population import Population
@@ -47,6 +48,7 @@ class ClientHost:
         self.method = method
         self.context = context
         self.store = store
+        keep_freed_memory()
         self._known_flops: dict[Hashable, Fraction] = {}
 
     def cards(self) -> list[Card]:
