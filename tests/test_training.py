@@ -155,17 +155,6 @@ def test_images_that_do_not_repeat_are_not_remembered(settings: dict[str, object
     assert enhanced_once(client, Extractor(), simulation.context(1)) is None
 
 
-def test_two_passes_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    model, extractor = build_model("cnn5", 10, (3, 32, 32)), Extractor()
-    batch = Simulation(small()).population.client("client-0000").train.batch(slice(0, 16))
-    losses = []
-    for joined in (16, 15):
-        monkeypatch.setattr(pfedes, "JOINED", joined)
-        losses.append(model_loss(model, extractor, batch, 0.25).item())
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-
-
 def test_gradients_are_clipped_as_torch_clips_them() -> None:
     """One step without momentum or decay moves the weights by the clipped gradient."""
     moved = {}

@@ -25,9 +25,6 @@ from pfedes.training import Learner, fit, frozen, mixes_samples, statistics_rest
 REMEMBERED_BYTES = 2**28
 """A client whose enhanced images take more computes them anew in every epoch."""
 
-JOINED = 256
-"""Up to so many samples, one pass over raw and enhanced images is faster than two."""
-
 
 class PFedESConfig(MethodConfig):
     """Hyper-parameters of pFedES."""
@@ -133,12 +130,12 @@ def model_loss(model: nn.Module, extractor: Extractor, batch: Batch, mu: float) 
     """mu * CE(F(G(x)), y) + (1 - mu) * CE(F(x), y), eq. 3-5."""
     with torch.no_grad():
         enhanced = extractor(batch.x) if batch.beside is None else batch.beside
-    if len(batch) > JOINED or mixes_samples(model):
+    if mixes_samples(model):
         raw_logits = model(batch.x)  # the only pass that running statistics may learn from
         with statistics_resting(model):
             enhanced_logits = model(enhanced)
     else:
-        # One pass over both halves gives the same.
+        # One pass over both halves gives the same and is faster.
         enhanced_logits, raw_logits = model(torch.cat([enhanced, batch.x])).chunk(2)
     return mu * F.cross_entropy(enhanced_logits, batch.y) + (1 - mu) * F.cross_entropy(
         raw_logits, batch.y

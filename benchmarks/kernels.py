@@ -1,0 +1,116 @@
+"""How near training comes to the machine's limit, for every CNN.
+
+    python benchmarks/kernels.py
+
+A step's floating-point operations in the time it takes, as a share of what a plain matrix
+multiplication of a good size reaches on one thread. Only steps are timed, without SGD's update.
+Everything is interleaved in one process, and the time is the processor's: whoever else keeps the
+machine busy slows all of it alike.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from pfedes.data.samples import Batch
+from pfedes.memory import keep_freed_memory
+from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss
+from pfedes.models import MODELS, build_model, channels_last
+from pfedes.models.extractor import Extractor
+from pfedes.training import frozen
+
+BATCH = 512
+REPETITIONS = 5
+SIDE = 2048  # of the matrices
+PHASES = ("standalone", "phase 1", "phase 2")
+
+
+def shares(batch: int = BATCH, repetitions: int = REPETITIONS) -> list[dict[str, Any]]:
+    """One row per model and phase, and one for both phases of pFedES together."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    rows = []
+    for model in MODELS:
+        steps = _steps(model, batch)
+        flops = {name: _flops(step) for name, step in steps.items()}
+        seconds = _medians({"peak": _multiplication(), **steps}, repetitions)
+        flops["both phases"] = flops["phase 1"] + flops["phase 2"]
+        seconds["both phases"] = seconds["phase 1"] + seconds["phase 2"]
+        peak = 2 * SIDE**3 / seconds["peak"]
+        rows += [
+            {
+                "model": model,
+                "work": work,
+                "milliseconds": 1e3 * seconds[work],
+                "gflops": flops[work] / seconds[work] / 1e9,
+                "share": flops[work] / seconds[work] / peak,
+            }
+            for work in (*PHASES, "both phases")
+        ]
+    return rows
+
+
+def _steps(name: str, batch: int) -> dict[str, Callable[[], None]]:
+    model = channels_last(build_model(name, 10, (3, 32, 32)))
+    extractor = channels_last(Extractor())
+    x = torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    samples, zeros = Batch(x, torch.randint(10, (batch,))), ShareOfZeros()
+
+    def standalone() -> None:
+        model.zero_grad()
+        F.cross_entropy(model(samples.x), samples.y).backward()
+
+    def phase1() -> None:
+        model.zero_grad()
+        with frozen(extractor):
+            model_loss(model, extractor, samples, 0.1).backward()
+
+    def phase2() -> None:
+        extractor.zero_grad()
+        with frozen(model):
+            extractor_loss(model, extractor, samples, zeros).backward()
+
+    return dict(zip(PHASES, (standalone, phase1, phase2), strict=True))
+
+
+def _multiplication() -> Callable[[], None]:
+    a, b, product = (torch.randn(SIDE, SIDE) for _ in range(3))
+    return lambda: torch.mm(a, b, out=product)
+
+
+def _flops(work: Callable[[], None]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+def _medians(works: dict[str, Callable[[], None]], repetitions: int) -> dict[str, float]:
+    """Of processor time, all works in turn; the first turn warms up."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repetitions + 1):
+        for name, work in works.items():
+            began = time.process_time()
+            work()
+            times[name].append(time.process_time() - began)
+    return {name: statistics.median(spent[1:]) for name, spent in times.items()}
+
+
+def main() -> None:
+    table = Table("model", "work", "ms", "GFLOP/s", "of the peak", box=None)
+    for row in shares():
+        numbers = f"{row['milliseconds']:.0f}", f"{row['gflops']:.0f}", f"{row['share']:.0%}"
+        table.add_row(row["model"], row["work"], *numbers)
+    console = Console()
+    console.print(f"one step at batch {BATCH}, 3x32x32, one thread")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
