@@ -42,6 +42,8 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	@echo "== timing one round of every method"
 	$(BIN)/python benchmarks/rounds.py
+	@echo "== comparing steps with the machine's limit"
+	$(BIN)/python benchmarks/kernels.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,7 +27,7 @@ from pfedes.models.extractor import Extractor
 from pfedes.training import frozen
 
 BATCH = 512
-REPETITIONS = 5
+REPETITIONS = 11
 SIDE = 2048  # of the matrices
 PHASES = ("standalone", "phase 1", "phase 2")
 

@@ -1,7 +1,7 @@
 """Local SGD, the one loop in which all methods train."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -69,6 +69,7 @@ def fit(
     Returns the mean of the first loss in the last epoch.
     """
     train, phase = ctx.train, next(iter(learners))
+    modules = [learner.module for learner in learners.values()]
     optimisers = {name: _optimiser(learner, train) for name, learner in learners.items()}
     if train.optimiser == "kept":
         for name, optimiser in optimisers.items():
@@ -82,10 +83,7 @@ def fit(
     def step(batch: Batch) -> float:
         for optimiser in optimisers.values():
             optimiser.zero_grad()
-        with ExitStack() as stack:
-            if len(batch) == 1:
-                for learner in learners.values():
-                    stack.enter_context(trusting_statistics(learner.module))
+        with trusting_statistics(modules if len(batch) == 1 else []):
             found = losses(batch)
         values = found if isinstance(found, tuple) else (found,)
         torch.autograd.backward(values)
@@ -95,8 +93,8 @@ def fit(
             optimiser.step()
         return values[0].item() * len(batch)
 
-    for learner in learners.values():
-        learner.module.train()
+    for module in modules:
+        module.train()
     total = 0.0
     for _ in range(epochs):
         total = 0.0
@@ -184,12 +182,13 @@ def statistics_resting(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def trusting_statistics(model: nn.Module) -> Iterator[None]:
+def trusting_statistics(models: Sequence[nn.Module]) -> Iterator[None]:
     """Batch normalisation by the running statistics, for a batch of one sample.
 
     By its own mean, a single sample would be nothing but that mean; torch refuses to do so.
     """
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    modules = (module for model in models for module in model.modules())
+    norms = [m for m in modules if isinstance(m, _BatchNorm) and m.training]
     for norm in norms:
         norm.eval()
     try:
