@@ -76,7 +76,9 @@ class PlainCNN(nn.Module):
         return logits
 
 
-def naive_round(clients: list[Client], train: TrainConfig, extractor_epochs: int, mu: float) -> None:
+def naive_round(
+    clients: list[Client], train: TrainConfig, extractor_epochs: int, mu: float
+) -> None:
     """The selected clients one after another, then the average."""
     received = PlainExtractor()
     uploads = [

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pfedes import ConfigError, DataError
 from pfedes.data import binary, parquet, sources
-from pfedes.data.augment import Augmentation
+from pfedes.data.augment import Augmentation, View
 from pfedes.data.dataset import Dataset
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig
@@ -374,7 +374,7 @@ def augmentation(seed: int = 0) -> Augmentation:
 
 def test_flips_mirror_about_half() -> None:
     pixels = marked()
-    flipped = augmentation().flip(pixels)
+    flipped = augmentation().flip(View.whole(pixels)).of(pixels)
     mirrored = (flipped == pixels.flip(2)).flatten(1).all(1)
     same = (flipped == pixels).flatten(1).all(1)
     assert (mirrored ^ same).all()
@@ -383,7 +383,7 @@ def test_flips_mirror_about_half() -> None:
 
 def test_crops_shift_by_up_to_four() -> None:
     pixels = marked(200)
-    cropped = augmentation().crop(pixels)
+    cropped = augmentation().crop(View.whole(pixels)).of(pixels)
     padded = torch.zeros(16, 16, 3, dtype=torch.uint8)
     padded[4:12, 4:12] = pixels[0]
     windows = {
@@ -399,7 +399,7 @@ def test_crops_shift_by_up_to_four() -> None:
 
 def test_erasing_blackens_one_rectangle_of_about_half() -> None:
     pixels = torch.full((400, 32, 32, 3), 9, dtype=torch.uint8)
-    erased = augmentation().erase(pixels) == 0
+    erased = augmentation().erase(View.whole(pixels)).of(pixels) == 0
     touched = erased.flatten(1).any(1)
     assert 150 < touched.sum() < 250
     for hole in erased[touched][:50, :, :, 0]:

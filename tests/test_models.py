@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from pfedes import Extractor, ModelError
 from pfedes.errors import ConfigError
 from pfedes.models import MODELS, build_model
+from pfedes.models.convolution import ImageConv2d
 
 PARAMETERS = {
     ("cnn1", 10): 2_621_558,
@@ -61,3 +64,33 @@ def test_images_that_are_too_small_are_refused() -> None:
 def test_an_unknown_model_gets_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="did you mean 'cnn1'"):
         build_model("cnn11", 10, (3, 32, 32))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kernel", "padding", "height"),
+    [
+        (3, 16, 5, 0, 32),  # the gradient of the input goes by rows
+        (8, 3, 3, 1, 32),  # the output goes by rows, the sides of the weights' are exchanged
+        (1, 2, 3, 1, 16),  # both
+        (8, 3, 3, 0, 34),  # the sides have different sizes
+        (8, 3, 3, 1, 30),  # not a multiple of the rows at once
+        (3, 8, 3, 1, 30),
+    ],
+)
+def test_convolutions_of_images_are_convolutions(
+    inputs: int, outputs: int, kernel: int, padding: int, height: int
+) -> None:
+    torch.manual_seed(0)
+    ours = ImageConv2d(inputs, outputs, kernel, padding=padding).double()
+    torch.manual_seed(0)
+    plain = nn.Conv2d(inputs, outputs, kernel, padding=padding).double()
+    x = torch.randn(5, inputs, height, 20, dtype=torch.float64)
+    found = []
+    for layer in (ours, plain):
+        image = x.clone(memory_format=torch.channels_last).requires_grad_()
+        with FlopCounterMode(display=False) as counter:
+            result = layer(image)
+            result.sin().sum().backward()
+        grads = image.grad, layer.weight.grad, layer.bias.grad
+        found.append((result, *grads, counter.get_total_flops()))
+    torch.testing.assert_close(*found, check_stride=False)

@@ -14,7 +14,9 @@ def main() -> None:
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, leave)
     from pfedes.cli import execute
+    from pfedes.memory import keep_freed_memory
 
+    keep_freed_memory()
     sys.exit(execute(sys.argv[1:]))
 
 

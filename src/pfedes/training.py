@@ -1,7 +1,7 @@
 """Local SGD, the one loop in which all methods train."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD
 
 from pfedes.client import Client
@@ -65,15 +65,17 @@ def fit(
     *,
     epochs: int,
     ctx: "Context",
+    beside: Tensor | None = None,
     epoch_begins: Callable[[], None] | None = None,
 ) -> float:
     """Minimises losses over the client's training samples, all learners side by side.
 
     The first learner names the phase: equal phases of different methods see equal batches. Several
-    losses are all taken before any step, and are added. Returns the mean of the first loss in the
-    last epoch.
+    losses are all taken before any step, and are added. Batches carry their rows of `beside`.
+    Returns the mean of the first loss in the last epoch.
     """
     train, phase = ctx.train, next(iter(learners))
+    modules = [learner.module for learner in learners.values()]
     optimisers = {name: _optimiser(learner, train) for name, learner in learners.items()}
     if train.optimiser == "kept":
         for name, optimiser in optimisers.items():
@@ -87,25 +89,26 @@ def fit(
     def step(batch: Batch) -> float:
         for optimiser in optimisers.values():
             optimiser.zero_grad()
-        found = losses(batch)
+        with trusting_statistics(modules if len(batch) == 1 else []):
+            found = losses(batch)
         values = found if isinstance(found, tuple) else (found,)
         _check_finite(values, learners, ctx)
         torch.autograd.backward(values)
         for name, optimiser in optimisers.items():
             if train.clip:
-                clip_grad_norm_(learners[name].module.parameters(), train.clip)
+                _clip(learners[name].module, train.clip)
             optimiser.step()
         return values[0].item() * len(batch)
 
-    for learner in learners.values():
-        learner.module.train()
+    for module in modules:
+        module.train()
     total = 0.0
     for _ in range(epochs):
         total = 0.0
         if epoch_begins is not None:
             epoch_begins()
-        for batch in client.train.shuffled(train.batch_size, order, augment):
-            kind = (client.architecture, phase, batch.x.shape[1:])
+        for batch in client.train.shuffled(train.batch_size, order, augment, beside):
+            kind = (client.architecture, phase, batch.x.shape[1:], beside is None)
             total += client.meter.count(kind, len(batch), partial(step, batch))
     if train.optimiser == "kept":
         for name, optimiser in optimisers.items():
@@ -157,21 +160,56 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 
 def mixes_samples(model: nn.Module) -> bool:
-    """Whether a sample's output depends on its batch, so that batches must not be joined."""
-    return any(isinstance(module, _BatchNorm) for module in model.modules())
+    """Whether joined batches leave another trace than separate ones.
+
+    Batch normalisation makes a sample's output depend on its batch. Where instance normalisation
+    keeps running statistics, these do.
+    """
+    return any(
+        isinstance(module, _BatchNorm)
+        or (isinstance(module, _NormBase) and module.track_running_stats)
+        for module in model.modules()
+    )
 
 
 @contextmanager
 def statistics_resting(model: nn.Module) -> Iterator[None]:
-    """Batch normalisation by the batch itself, without a trace in the running statistics."""
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    """Normalisation by the batch itself, without a trace in the running statistics."""
+    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.track_running_stats = False
+        norm.momentum = 0.0  # instance normalisation goes by this alone
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.track_running_stats = True
+            norm.momentum = momentum
+
+
+@contextmanager
+def trusting_statistics(models: Sequence[nn.Module]) -> Iterator[None]:
+    """Batch normalisation by the running statistics, for a batch of one sample.
+
+    By its own mean, a single sample would be nothing but that mean; torch refuses to do so.
+    """
+    modules = (module for model in models for module in model.modules())
+    norms = [m for m in modules if isinstance(m, _BatchNorm) and m.training]
+    for norm in norms:
+        norm.eval()
     try:
         yield
     finally:
         for norm in norms:
-            norm.track_running_stats = True
+            norm.train()
+
+
+def _clip(module: nn.Module, largest: float) -> None:
+    """clip_grad_norm_, but gradients that are small enough are not multiplied by 1."""
+    norm = get_total_norm([p.grad for p in module.parameters() if p.grad is not None])
+    if not norm + 1e-6 < largest:  # torch adds as much; NaN must pass on
+        clip_grads_with_norm_(module.parameters(), largest, norm)
 
 
 def _check_finite(

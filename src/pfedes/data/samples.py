@@ -1,7 +1,7 @@
 """A client's share of a data set, handed out in normalised batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,10 +11,11 @@ from pfedes.data.augment import Augmentation
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs (n, channels, height, width) and their labels."""
+    """Inputs (n, channels, height, width), their labels, and what was computed of them before."""
 
     x: Tensor
     y: Tensor
+    beside: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -36,7 +37,10 @@ class Normaliser:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Channels come last in memory, which convolutions prefer, and second in the shape."""
-        return pixels.float().mul_(self.scale).add_(self.shift).permute(0, 3, 1, 2)
+        rows = pixels.float().flatten(2)  # whole rows at once: channels alone are slow, being few
+        width = pixels.shape[2]
+        rows.mul_(self.scale.repeat(width)).add_(self.shift.repeat(width))
+        return rows.view(pixels.shape).permute(0, 3, 1, 2)
 
 
 class Samples:
@@ -63,11 +67,19 @@ class Samples:
         return Batch(self.normalise(pixels), self.labels[rows])
 
     def shuffled(
-        self, size: int, generator: torch.Generator, augment: Augmentation | None = None
+        self,
+        size: int,
+        generator: torch.Generator,
+        augment: Augmentation | None = None,
+        beside: Tensor | None = None,
     ) -> Iterator[Batch]:
-        """One epoch in random order; the last batch may be smaller, nothing is dropped."""
+        """One epoch in random order; the last batch may be smaller, nothing is dropped.
+
+        Batches carry their rows of `beside`, which has one for every sample.
+        """
         for rows in torch.randperm(len(self), generator=generator).split(size):
-            yield self.batch(rows, augment)
+            batch = self.batch(rows, augment)
+            yield batch if beside is None else replace(batch, beside=beside[rows])
 
     def in_order(self, size: int) -> Iterator[Batch]:
         for start in range(0, len(self), size):

@@ -16,6 +16,7 @@ from pfedes.clientstore import ClientStore
 from pfedes.config import configure
 from pfedes.errors import DiskError
 from pfedes.fleet.frames import Answer, from_answer, receive, send, to_task
+from pfedes.memory import keep_freed_memory
 from pfedes.runlock import hold_as_worker
 from pfedes.simulation import Simulation
 
@@ -23,6 +24,7 @@ from pfedes.simulation import Simulation
 def main() -> None:
     config, clients, leash = sys.argv[1:]
     threading.Thread(target=_end_with_parent, args=(int(leash),), daemon=True).start()
+    keep_freed_memory()
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what user code prints must not end up among the answers
     logged = _Collected()

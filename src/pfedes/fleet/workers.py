@@ -1,6 +1,6 @@
 """The fleet of worker processes on this machine.
 
-Workers live as long as the run, one task each at a time, largest client first. One that dies is
+Workers live as long as the run, one task each at a time, the longest first. One that dies is
 replaced and its task repeated: a client's round depends on nothing but its task and its files, so
 the result is the same.
 """
@@ -10,6 +10,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ class WorkerFleet:
     def __init__(self, host: ClientHost, config_text: str, workers: int) -> None:
         self.host = host
         self._sizes = {name: len(share.train) for name, share in host.population.shares.items()}
+        self._architectures = host.population.architectures
+        self._pace: dict[str, float] = {}  # seconds per training sample of each architecture
         self._place = tempfile.TemporaryDirectory(prefix="pfedes-")
         config = Path(self._place.name) / "config.toml"
         config.write_text(config_text)
@@ -58,10 +61,10 @@ class WorkerFleet:
         self._place.cleanup()
 
     def _spread(self, kind: str, tasks: Sequence[Task]) -> Iterator[Reply | Failure | Scored]:
-        waiting = deque(sorted(tasks, key=lambda task: -self._sizes[task.client]))
+        waiting = deque(sorted(tasks, key=self._expected, reverse=True))
         answers: Queue[Answer] = Queue()
         busy = [
-            threading.Thread(target=_serve, args=(worker, kind, waiting, answers), daemon=True)
+            threading.Thread(target=self._serve, args=(worker, kind, waiting, answers), daemon=True)
             for worker in self._workers[: len(tasks)]
         ]
         for thread in busy:
@@ -74,15 +77,24 @@ class WorkerFleet:
         for thread in busy:
             thread.join()
 
+    def _serve(
+        self, worker: "Worker", kind: str, waiting: deque[Task], answers: Queue[Answer]
+    ) -> None:
+        """Lets one worker work through tasks until none is waiting."""
+        while waiting:
+            try:
+                task = waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            began = time.perf_counter()
+            answers.put(_insist(worker, kind, task))
+            spent = time.perf_counter() - began
+            self._pace[self._architectures[task.client]] = spent / self._sizes[task.client]
 
-def _serve(worker: "Worker", kind: str, waiting: deque[Task], answers: Queue[Answer]) -> None:
-    """Lets one worker work through tasks until none is waiting."""
-    while waiting:
-        try:
-            task = waiting.popleft()
-        except IndexError:  # another thread was faster
-            return
-        answers.put(_insist(worker, kind, task))
+    def _expected(self, task: Task) -> float:
+        """Seconds that a task will take, by the last one of the same architecture."""
+        slowest = max(self._pace.values(), default=1.0)
+        return self._sizes[task.client] * self._pace.get(self._architectures[task.client], slowest)
 
 
 def _insist(worker: "Worker", kind: str, task: Task) -> Answer:

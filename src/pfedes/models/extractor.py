@@ -1,16 +1,19 @@
 """The small homogeneous feature extractor that travels (figure 3)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pfedes.models.convolution import ImageConv2d
+
 Activation = Literal["relu", "none", "tanh"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
+    "relu": partial(F.relu, inplace=True),
     "none": lambda x: x,
     "tanh": torch.tanh,
 }
@@ -27,9 +30,9 @@ class Extractor(nn.Module):
         self, channels: int = 3, width: int = 8, final_activation: Activation = "relu"
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, padding="same")
-        self.conv2 = nn.Conv2d(width, channels, 3, padding="same")
+        self.conv1 = ImageConv2d(channels, width, 3, padding=1)
+        self.conv2 = ImageConv2d(width, channels, 3, padding=1)
         self.final = ACTIVATIONS[final_activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.final(self.conv2(F.relu(self.conv1(x))))
+        return self.final(self.conv2(F.relu(self.conv1(x), inplace=True)))
