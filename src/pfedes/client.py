@@ -91,6 +91,11 @@ class Client:
         """Channels, height, width of its inputs."""
         return self.train.shape
 
+    @property
+    def device(self) -> torch.device:
+        """Where its data and its model are."""
+        return self.train.pixels.device
+
     def state(self) -> dict[str, Tensor]:
         """Everything that the next round must find again."""
         model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
@@ -102,7 +107,7 @@ class Client:
             part, _, rest = name.partition(".")
             parts[part][rest] = value
         self.model.load_state_dict(parts["model"])
-        self.kept = parts["kept"]
+        self.kept = {name: value.to(self.device) for name, value in parts["kept"].items()}
 
     def score(self, model: nn.Module) -> Scores:
         """How well a model does on this client's own validation and test samples."""

@@ -68,6 +68,7 @@ def configure(
     rounds: int | None = None,
     seed: int | None = None,
     workers: int | None = None,
+    device: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
     """The configuration from a TOML file (or the defaults), short options, and dotted settings.
@@ -88,6 +89,7 @@ def configure(
         "train.rounds": rounds,
         "seed": seed,
         "runtime.workers": workers,
+        "runtime.device": device,
     }
     given = {key: value for key, value in options.items() if value is not None}
     for key, value in {**given, **(settings or {})}.items():

@@ -11,6 +11,7 @@ from pfedes.data.dataset import Dataset
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig, stratified
+from pfedes.device import CPU
 from pfedes.errors import ConfigError
 from pfedes.models import ModelsConfig, build_model, channels_last
 from pfedes.models.head import head_of
@@ -29,10 +30,12 @@ class Population:
         partition_config: PartitionConfig,
         models: ModelsConfig,
         streams: Streams,
+        device: torch.device = CPU,
     ) -> None:
         self.dataset = dataset
         self.models = models
         self.streams = streams
+        self.device = device
         self._known_shapes: dict[str, tuple[Parameters, int]] = {}
         self._known_cards: dict[str, Card] = {}
         self.normaliser = _normaliser(dataset, data)
@@ -49,13 +52,13 @@ class Population:
             zip(self.names, _assign(models, len(shares), streams), strict=True)
         )
 
-    def client(self, name: str) -> Client:
-        """A client as it is before its first round."""
+    def client(self, name: str, model: nn.Module | None = None) -> Client:
+        """A client as it is before its first round, or with a model that is there already."""
         share = self.shares[name]
         return Client(
             name=name,
             architecture=self.architectures[name],
-            model=self._model(name),
+            model=self._model(name).to(self.device) if model is None else model,
             train=self._samples(share.train),
             val=self._samples(share.val),
             test=self._samples(share.test),
@@ -92,7 +95,8 @@ class Population:
 
     def _samples(self, rows: Rows) -> Samples:
         pixels = torch.from_numpy(self.dataset.pixels(rows))
-        return Samples(pixels, torch.from_numpy(self.dataset.labels[rows]), self.normaliser)
+        labels = torch.from_numpy(self.dataset.labels[rows])
+        return Samples(pixels.to(self.device), labels.to(self.device), self.normaliser)
 
 
 def _assign(models: ModelsConfig, clients: int, streams: Streams) -> Sequence[str]:

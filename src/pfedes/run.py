@@ -65,7 +65,8 @@ class Run:
 
     @cached_property
     def _simulation(self) -> Simulation:
-        return Simulation(self.config)
+        here = self.config.runtime.model_copy(update={"device": "cpu"})
+        return Simulation(self.config.model_copy(update={"runtime": here}))
 
     def model(self, client: str, *, best: bool = False) -> nn.Module:
         """A client's personal model after the last round, or after the best by validation."""
@@ -82,7 +83,7 @@ class Run:
         base = manifest.clients[client].version
         task = Task(manifest.run, client, manifest.round, base, download)
         restored = simulation.host(self.store.clients).restore(task)
-        return personal_model(method, restored, task, ctx)
+        return personal_model(method, restored, download, ctx)
 
     def write_results(self) -> None:
         """Writes `summary.json` and `report.html`."""

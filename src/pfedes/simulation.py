@@ -6,6 +6,7 @@ from pfedes.clientstore import ClientStore
 from pfedes.config import Config
 from pfedes.data import sources
 from pfedes.data.dataset import Progress, silent
+from pfedes.device import device_of
 from pfedes.errors import ConfigError, MethodError
 from pfedes.fleet.base import Fleet
 from pfedes.fleet.host import ClientHost
@@ -26,7 +27,12 @@ class Simulation:
         self.streams = Streams(config.seed)
         self.dataset = sources.load(config.data, progress)
         self.population = Population(
-            self.dataset, config.data, config.partition, config.models, self.streams
+            self.dataset,
+            config.data,
+            config.partition,
+            config.models,
+            self.streams,
+            device_of(config.runtime.device),
         )
         self._check_aggregation()
 

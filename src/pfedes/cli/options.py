@@ -17,6 +17,7 @@ Clients = Annotated[int | None, typer.Option(help="N, the number of clients.")]
 Participation = Annotated[float | None, typer.Option(help="C, the share of clients in a round.")]
 Rounds = Annotated[int | None, typer.Option(help="T, the number of rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Of all random streams.")]
+Device = Annotated[str | None, typer.Option(help="Where clients train: auto, cpu, cuda or mps.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core if not given.")]
 Settings = Annotated[
     list[str] | None,

@@ -10,6 +10,7 @@ from pfedes.cli.options import (
     ConfigFile,
     Data,
     DataDir,
+    Device,
     Json,
     Participation,
     Quiet,
@@ -35,6 +36,7 @@ def run(
     rounds: Rounds = None,
     seed: Seed = None,
     workers: Workers = None,
+    device: Device = None,
     settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory; a new one below runs/ if not given.")
@@ -57,6 +59,7 @@ def run(
         rounds=rounds,
         seed=seed,
         workers=workers,
+        device=device,
     )
     from pfedes.cli.display import watch
     from pfedes.federation import Federation

@@ -39,7 +39,8 @@ class Normaliser:
         """Channels come last in memory, which convolutions prefer, and second in the shape."""
         rows = pixels.float().flatten(2)  # whole rows at once: channels alone are slow, being few
         width = pixels.shape[2]
-        rows.mul_(self.scale.repeat(width)).add_(self.shift.repeat(width))
+        scale, shift = (t.to(rows.device).repeat(width) for t in (self.scale, self.shift))
+        rows.mul_(scale).add_(shift)
         return rows.view(pixels.shape).permute(0, 3, 1, 2)
 
 

@@ -20,6 +20,9 @@ class RuntimeConfig(Section):
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="how many worker processes; auto = one per core"
     )
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="where clients train: auto (a GPU if there is one) | cpu | cuda | mps"
+    )
     threads: int = Field(1, ge=1, description="threads per client; results are equal for equal")
     keep_rounds: int = Field(2, ge=1, description="how many rounds back a run can be resumed from")
 

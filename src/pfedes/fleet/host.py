@@ -48,6 +48,7 @@ class ClientHost:
         self.method = method
         self.context = context
         self.store = store
+        self._resident: dict[str, nn.Module] = {}
         self._known_flops: dict[Hashable, Fraction] = {}
 
     def cards(self) -> list[Card]:
@@ -71,7 +72,8 @@ class ClientHost:
             ctx = self.context(task.round)
             self._check(task, ctx, task.base <= task.round)
             client = self.restore(task)
-            return Scored(task.client, client.score(personal_model(self.method, client, task, ctx)))
+            model = personal_model(self.method, client, self._received(task), ctx)
+            return Scored(task.client, client.score(model))
         except Exception as error:
             return _failure(task, error)
 
@@ -90,12 +92,12 @@ class ClientHost:
         with ctx.streams.ambient("client", round=task.round, client=task.client):
             if task.base == 0:
                 self.method.prepare(client, ctx)
-            upload = self.method.client_round(client, task.download, ctx)
+            upload = self.method.client_round(client, self._received(task), ctx)
             scores = client.score(self.method.personal(client, None, ctx))
         state = client.state()
         _check_finite(client, ctx)
         reply = Payload(
-            upload.tensors,
+            {name: tensor.detach().cpu() for name, tensor in upload.tensors.items()},
             {
                 "run": task.run,
                 "round": task.round,
@@ -129,11 +131,20 @@ class ClientHost:
     def restore(self, task: Task) -> Client:
         """The client at the version that a task starts from."""
         state = self._base(task) if task.base else None  # initial weights come from the seed
-        client = self.population.client(task.client)
+        architecture = self.population.architectures[task.client]
+        # What is loaded need not be initialised first: one model of each architecture stays.
+        resident = self._resident.get(architecture) if state is not None else None
+        client = self.population.client(task.client, resident)
+        self._resident[architecture] = client.model
         client.meter = FlopMeter(self._known_flops)
         if state is not None:
             client.load(state)
         return client
+
+    def _received(self, task: Task) -> Payload:
+        """The download, where the client's model is."""
+        down = {n: t.to(self.population.device) for n, t in task.download.tensors.items()}
+        return Payload(down, task.download.meta)
 
     def _base(self, task: Task) -> dict[str, Tensor]:
         versions = self.store.versions(task.run, task.client)
@@ -175,10 +186,12 @@ def _check_finite(client: Client, ctx: Context) -> None:
             )
 
 
-def personal_model(method: Method[Any], client: Client, task: Task, ctx: Context) -> nn.Module:
+def personal_model(
+    method: Method[Any], client: Client, download: Payload, ctx: Context
+) -> nn.Module:
     """The model by which a client is measured, given what it would be sent now."""
     after = method.evaluated_after_aggregation(ctx)
-    return method.personal(client, task.download if after else None, ctx)
+    return method.personal(client, download if after else None, ctx)
 
 
 def reply_spec(method: Method[Any], card: Card, ctx: Context) -> WireSpec:

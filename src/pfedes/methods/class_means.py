@@ -11,7 +11,7 @@ MeansTaken = Literal["last_epoch", "pass"]
 
 
 class ClassMeans:
-    """Sums and counts of the vectors seen for each class."""
+    """Sums and counts of the vectors seen for each class; kept on the CPU, which has doubles."""
 
     def __init__(self, classes: int, width: int) -> None:
         self.sums = torch.zeros(classes, width, dtype=torch.float64)
@@ -22,7 +22,8 @@ class ClassMeans:
         self.counts.zero_()
 
     def see(self, labels: Tensor, vectors: Tensor) -> None:
-        self.sums.index_add_(0, labels, vectors.double())
+        labels = labels.cpu()
+        self.sums.index_add_(0, labels, vectors.cpu().double())
         self.counts.index_add_(0, labels, torch.ones_like(labels))
 
     def rows(self) -> tuple[list[int], Tensor]:
@@ -42,10 +43,11 @@ class LabelTable:
         labels = payload.meta["labels"]
         assert isinstance(labels, list)
         self.labels = [int(label) for label in labels]
-        self.known = torch.zeros(classes, dtype=torch.bool)
+        device = self.rows.device
+        self.known = torch.zeros(classes, dtype=torch.bool, device=device)
         self.known[self.labels] = True
-        self._index = torch.zeros(classes, dtype=torch.int64)
-        self._index[self.labels] = torch.arange(len(self.labels))
+        self._index = torch.zeros(classes, dtype=torch.int64, device=device)
+        self._index[self.labels] = torch.arange(len(self.labels), device=device)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -84,10 +84,10 @@ class FedKD(Method[FedKDConfig]):
         return Payload({n: t for n, t in state.tensors.items() if n.startswith(part)})
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
-        mentee = self._mentee(client, ctx)
+        mentee = self._mentee(client, ctx).to(client.device)
         received = _received(download, client.kept, mentee)
         mentee.load_state_dict(received)
-        w_h = _projection(client.model, mentee)
+        w_h = _projection(client.model, mentee).to(client.device)
         w_h.load_state_dict({"weight": client.kept["w_h"]})
         lr, mentee_lr = ctx.train.lr, self.config.mentee_lr
         loss = fit(

@@ -62,7 +62,7 @@ class FML(Method[FMLConfig]):
         return Payload(state.tensors)
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
-        meme = self._meme(client, ctx)
+        meme = self._meme(client, ctx).to(client.device)
         meme.load_state_dict(download.tensors)
         lr = ctx.train.lr
         loss = fit(

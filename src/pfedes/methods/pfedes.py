@@ -63,7 +63,7 @@ class PFedES(Method[PFedESConfig]):
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         shared = self.config.sharing == "global"
-        extractor = self._extractor(ctx)  # theta_k <- theta
+        extractor = self._extractor(ctx).to(client.device)  # theta_k <- theta
         theta = download.tensors if shared else client.kept
         extractor.load_state_dict({name: theta[name] for name in extractor.state_dict()})
 
@@ -121,7 +121,7 @@ def enhanced_once(client: Client, extractor: Extractor, ctx: Context) -> Tensor 
     shape = (len(client.train), *client.shape)
     if ctx.train.augment or ctx.train.epochs == 1 or 4 * math.prod(shape) > REMEMBERED_BYTES:
         return None
-    enhanced = torch.empty(shape, memory_format=torch.channels_last)
+    enhanced = torch.empty(shape, device=client.device, memory_format=torch.channels_last)
     places = iter(enhanced.split(ctx.train.batch_size))
     survey(
         client,

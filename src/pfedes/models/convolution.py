@@ -28,7 +28,8 @@ class ImageConv2d(nn.Conv2d):
         self.margin = padding
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.out_channels > FEW and not input.requires_grad:
+        plain = self.out_channels > FEW and not input.requires_grad
+        if plain or input.device.type != "cpu":
             return super().forward(input)
         # torch's own annotations do not know what a function of one's own returns.
         return _Convolution.apply(  # type: ignore[no-any-return,no-untyped-call]
