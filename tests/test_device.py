@@ -32,6 +32,11 @@ def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "runtime.device = 'cuda': torch finds no such device here" in capsys.readouterr().err
 
 
+def _plain_sgd(parameters: Any, fused: bool, **rates: float) -> torch.optim.SGD:
+    """Without the fused form, which is for devices that compute."""
+    return torch.optim.SGD(parameters, **rates)
+
+
 @pytest.fixture
 def _numbers_for_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numbers come back to the CPU, any will do."""
@@ -40,8 +45,7 @@ def _numbers_for_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: False)
     monkeypatch.setattr(torch.Tensor, "cpu", lambda self: torch.zeros_like(self, device="cpu"))
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: [0] * len(self))
-    # The fused form of SGD is for devices that compute.
-    monkeypatch.setattr("pfedes.training.SGD", lambda *a, fused, **k: torch.optim.SGD(*a, **k))
+    monkeypatch.setattr("pfedes.training.SGD", _plain_sgd)
 
 
 @pytest.mark.usefixtures("_numbers_for_the_asking")
