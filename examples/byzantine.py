@@ -105,7 +105,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     clean, *attacked = rows
     colours = dict(zip(ATTACKS, ("#0072b2", "#d55e00"), strict=True))
     with mpl.rc_context(STYLE):
-        drawing = Figure(figsize=(8, 3.4))
+        drawing = Figure(figsize=(8.4, 3.4))
         left, right = drawing.subplots(1, 2, sharey=True)
         for offset, (attack, colour) in zip((-0.2, 0.2), colours.items(), strict=True):
             mine = [row for row in attacked if row["attack"] == attack]
@@ -114,7 +114,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             right.barh(places, [row["accuracy"] for row in mine], 0.38, color=colour)
         right.axvline(clean["accuracy"], color="black", linewidth=1, linestyle="--")
         right.annotate("no liars", (clean["accuracy"], -0.55), ha="right", va="bottom", fontsize=9)
-        left.set(xscale="log", xlabel="distance from the clean extractor (its size = 1)")
+        left.set(xscale="log", xlabel="distance from the clean extractor, in its sizes")
         left.set_yticks(range(len(RULES)), list(RULES))
         left.invert_yaxis()
         left.legend(frameon=False, loc="lower right")
