@@ -9,10 +9,10 @@ import torch
 
 import reference
 from pfedes import Federation, Run
+from pfedes.clientstore import Version
 from pfedes.fleet.base import Failure, Reply, Task
 from pfedes.fleet.serial import SerialFleet
 from pfedes.simulation import Simulation
-from pfedes.store import Version
 from reference import ReferenceClient, Weights
 from running import small
 

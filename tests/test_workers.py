@@ -40,9 +40,13 @@ def children(parent: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("method", ["pfedes", "fedkd"])
-def test_serial_one_worker_and_two_workers_agree(method: str, tmp_path: Path) -> None:
-    options = {"train__augment": method == "pfedes", "train__rounds": 2}
+@pytest.mark.parametrize(
+    ("method", "augment"), [("pfedes", True), ("pfedes", False), ("fedkd", False)]
+)
+def test_serial_one_worker_and_two_workers_agree(
+    method: str, augment: bool, tmp_path: Path
+) -> None:
+    options = {"train__augment": augment, "train__rounds": 2}
     serial = Federation(small(method, **{**SETTINGS, **options}), out=tmp_path / "serial").run()
     expected = result(serial)
     for count in (1, 2):

@@ -106,7 +106,8 @@ class Admission:
         allowed = self.ctx.aggregation.max_norm
         # Not finite: factors may be finite whose product is not.
         if not size <= (allowed or sys.float_info.max):
-            raise WireError(f"it differs from the download by {size:.4g}, allowed: {allowed:g}")
+            limit = f"{allowed:g}" if allowed else "any finite number"
+            raise WireError(f"it differs from the download by {size:.4g}, allowed: {limit}")
 
 
 def scores_of(payload: Payload) -> Scores:

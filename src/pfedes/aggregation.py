@@ -27,7 +27,7 @@ class AggregationConfig(Section):
         "mean", description="mean | median | trimmed_mean | krum (the last three: robust)"
     )
     trim: float = Field(
-        0.1, ge=0, lt=0.5, description="trimmed_mean: share of uploads cut off at either end"
+        0.1, ge=0, lt=0.5, description="trimmed_mean: share cut off at either end; one at least"
     )
     byzantine: int = Field(0, ge=0, description="krum: how many clients may send anything")
     max_norm: float = Field(
@@ -67,7 +67,7 @@ def combine(
         case "median":
             return trimmed_mean(uploads, (len(uploads) - 1) // 2)
         case "trimmed_mean":
-            return trimmed_mean(uploads, math.floor(config.trim * len(uploads)))
+            return trimmed_mean(uploads, _cut(config.trim, len(uploads)))
         case "krum":
             return dict(uploads[krum(uploads, config.byzantine)])
 
@@ -95,6 +95,13 @@ def trimmed_mean(uploads: Sequence[Tensors], cut: int) -> dict[str, Tensor]:
         return ordered[cut : len(tensors) - cut].mean(0)
 
     return _by_name(uploads, middle)
+
+
+def _cut(trim: float, count: int) -> int:
+    """How many are cut off at either end: the share, but one at least if any and enough."""
+    if not trim or count < 3:
+        return 0
+    return max(1, math.floor(trim * count + 1e-9))  # 0.29 * 100 is 28.999...
 
 
 def krum(uploads: Sequence[Tensors], byzantine: int) -> int:

@@ -121,9 +121,10 @@ class Client:
 def _correct(model: nn.Module, samples: Samples) -> int:
     was_training = model.training
     model.eval()
-    hits = [
-        int((model(batch.x).argmax(1) == batch.y).sum())
-        for batch in samples.in_order(EVALUATION_BATCH)
-    ]
-    model.train(was_training)
-    return sum(hits)
+    try:
+        return sum(
+            int((model(batch.x).argmax(1) == batch.y).sum())
+            for batch in samples.in_order(EVALUATION_BATCH)
+        )
+    finally:
+        model.train(was_training)

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pfedes.errors import DamageError, WireError
-from pfedes.files import read, write_atomically, writing
+from pfedes.files import read, remove, sync_directory, write_atomically, writing
 from pfedes.manifest import check_name
 from pfedes.payload import Payload, Value, decode, encode, under, within
 
@@ -31,8 +31,7 @@ class ClientStore:
         self.root = root
 
     def versions(self, run: str, client: str) -> list[int]:
-        names = (path.stem for path in self._home(run, client).glob("*.safetensors"))
-        return sorted(int(name) for name in names if name.isdecimal())
+        return numbered(self._home(run, client), ".safetensors")
 
     def load(self, run: str, client: str, version: int) -> Version:
         """The version, whole and of this very client, or a DamageError."""
@@ -54,19 +53,28 @@ class ClientStore:
         tensors = under("state/", version.state) | under("reply/", version.reply.tensors)
         meta = under("task/", task) | under("reply/", version.reply.meta)
         path = self.path(str(task["run"]), str(task["client"]), int(str(task["round"])))
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                for place in (path.parent.parent, self.root):
+                    sync_directory(place)
         write_atomically(path, encode(Payload(tensors, meta)))
 
     def discard(self, run: str, client: str, versions: Iterable[int]) -> None:
         for version in versions:
-            self.path(run, client, version).unlink(missing_ok=True)
+            remove(self.path(run, client, version))
 
     def path(self, run: str, client: str, version: int) -> Path:
         return self._home(run, client) / f"{version:05d}.safetensors"
 
     def _home(self, run: str, client: str) -> Path:
         return self.root / check_name(client) / check_name(run)
+
+
+def numbered(directory: Path, suffix: str) -> list[int]:
+    """The numbers that files such as 00003.json have for a name, ascending."""
+    names = [path.stem for path in directory.glob(f"*{suffix}")]
+    return sorted(int(n) for n in names if n.isascii() and n.isdecimal() and n == f"{int(n):05d}")
 
 
 def read_payload(path: Path) -> Payload:

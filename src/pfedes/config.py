@@ -6,6 +6,7 @@ A setting is named `section.key` everywhere: in files, in `--set`, in error mess
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,12 +50,31 @@ class Config(Section):
         """With everything fixed that depends on something else when a run is made."""
         return self.model_copy(update={"method": self.method.settled(self.train)})
 
+    def local_digest(self) -> str:
+        """Identifies what shapes a client's work in a round."""
+        server_side = {"rounds", "participation", "min_uploads", "patience"}
+        return _digest(
+            self.settled().model_dump_json(
+                include={"seed", "data", "partition", "models", "method", "train"},
+                exclude={"train": server_side},
+            )
+        )
+
+    def federation_digest(self) -> str:
+        """Identifies what cannot change in the life of a run: who takes part, in what method."""
+        chosen = {"seed": True, "data": True, "partition": True, "models": True}
+        return _digest(self.model_dump_json(include={**chosen, "method": {"name"}}))
+
     def to_toml(self) -> str:
         return "\n".join(_lines(self, comments=False)) + "\n"
 
     def to_commented_toml(self) -> str:
         """All keys with their values and what they mean, ready to be edited."""
         return "\n".join(_lines(self, comments=True)) + "\n"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def configure(

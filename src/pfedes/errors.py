@@ -10,7 +10,7 @@
     ├── WireError        a payload carries something that is not on the allow-list
     └── StoreError       a run directory is missing, taken or damaged
         ├── DamageError      a file of a run is missing, damaged or foreign
-        └── DiskError        a file cannot be written: no space, no permission
+        └── DiskError        a file cannot be written or read: no space, no permission
 
 The command line prints any of them as one line and exits with code 2.
 """
@@ -60,7 +60,7 @@ class DamageError(StoreError):
 
 
 class DiskError(StoreError):
-    """A file cannot be written: no space, no permission."""
+    """A file cannot be written or read: no space, no permission."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from pfedes.client import Scores
 from pfedes.clientstore import ClientStore
 from pfedes.config import Config, configure
 from pfedes.errors import DamageError, DiskError, MethodError, StoreError
+from pfedes.files import writing
 from pfedes.fleet.base import Failure, Fleet, Task
 from pfedes.ledger import Ledger
 from pfedes.listener import Listener
@@ -174,6 +175,9 @@ class Federation:
         uploads = admission.accepted()
         ok = len(uploads) >= max(ctx.train.min_uploads, ctx.aggregation.fewest)
         state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
+        if not state.is_finite():
+            log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
+            ok, state = False, ledger.state
 
         # Step 6: evaluate and commit.
         standings = ledger.standings(verdicts, ok)
@@ -220,6 +224,7 @@ class Federation:
         asked = {task.client for task in tasks}
         for done, answer in enumerate(fleet.evaluate(tasks), 1):
             if isinstance(answer, Failure):
+                log.warning("%s was not evaluated: %s", answer.client, answer.reason)
                 failures.append(answer)
             elif answer.client in asked:
                 scores[answer.client] = answer.scores
@@ -241,12 +246,15 @@ def _resumable(store: RunStore) -> Iterator[None]:
 
 def refuse_if_taken(directory: Path) -> None:
     """A new run needs a place of its own."""
-    if (directory / "state").is_dir():
+    with writing(directory):
+        taken = (directory / "state").is_dir()
+        used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    if taken:
         raise StoreError(
             f"{directory} already holds a run: go on with 'pfedes resume {directory}', "
             "or choose another --out"
         )
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+    if used:
         raise StoreError(f"{directory} exists and is not an empty directory: choose another --out")
 
 

@@ -34,7 +34,8 @@ def append(path: Path, data: bytes, at: int) -> None:
 
     What an interrupted writer left behind the last committed length thus disappears.
     """
-    with writing(path), path.open("r+b" if path.exists() else "w+b") as file:
+    new = not path.exists()
+    with writing(path), path.open("w+b" if new else "r+b") as file:
         if file.seek(0, os.SEEK_END) < at:
             raise DamageError(f"{path} is shorter than the {at} bytes that were committed")
         file.seek(at)
@@ -42,14 +43,24 @@ def append(path: Path, data: bytes, at: int) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+        if new:
+            sync_directory(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, if it is there."""
+    with writing(path):
+        path.unlink(missing_ok=True)
 
 
 def read(path: Path) -> bytes:
     """The contents of a file that must be there."""
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise DamageError(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:  # no permission, too many open files: the file may be well
+        raise DiskError(f"cannot read {path}: {error.strerror}") from None
 
 
 def parse_json(path: Path, data: bytes) -> Any:

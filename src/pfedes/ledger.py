@@ -62,7 +62,11 @@ class Ledger:
             metrics={},
             clients=standings,
         )
-        about = {**environment(), "data": data_digest}
+        about = {
+            **environment(),
+            "data": data_digest,
+            "federation": config.federation_digest(),
+        }
         files = {"config.toml": config.to_toml(), "environment.json": json.dumps(about, indent=2)}
         return RunStore.create(directory, files, cards, state, manifest)
 
@@ -82,6 +86,11 @@ class Ledger:
         before = store.environment()
         if before["data"] != data_digest:
             raise StoreError(f"{store.directory} was trained on other data than is there now")
+        if before["federation"] != config.federation_digest():
+            raise StoreError(
+                f"{store.directory / 'config.toml'} was changed in what a run cannot change: "
+                "seed, data, partition, models or the method's name"
+            )
         if before["torch_build"] != torch.__version__:
             log.warning(
                 "the run began with torch %s and goes on with %s: bit equality is not promised",
@@ -95,11 +104,14 @@ class Ledger:
             raise DamageError(f"{error}; {store.way_back()}") from None
         store.go_back(round)
         store.sweep()
+        store.tidy(config.runtime.keep_rounds)
         write_atomically(store.directory / "config.toml", config.to_toml().encode())
         ledger = cls(store, config)
         for name, extent in ledger.manifest.metrics.items():
             store.append(name, [], extent)
-        if not ledger.finished:
+        if ledger.finished:
+            store.forget_unclaimed_answers()
+        else:
             (store.directory / "summary.json").unlink(missing_ok=True)
         return ledger
 

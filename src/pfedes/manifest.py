@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from pfedes.client import Scores
 from pfedes.errors import DamageError, StoreError, WireError
@@ -87,7 +87,7 @@ def read_manifest(path: Path) -> Manifest:
         intact = raw["sha256"] == sha256(manifest.model_dump_json().encode()).hexdigest()
     except KeyError as error:
         raise DamageError(f"{path} is damaged: {error} is missing") from None
-    except (TypeError, ValidationError, WireError) as error:
+    except (TypeError, ValueError, WireError) as error:
         reason = str(error).splitlines()[0]
         raise DamageError(f"{path} is damaged: {reason}") from None
     if not intact:

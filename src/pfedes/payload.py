@@ -44,6 +44,11 @@ class Payload:
         """The number of metadata values; a list counts its entries."""
         return sum(len(v) if isinstance(v, list) else 1 for v in self.meta.values())
 
+    def is_finite(self) -> bool:
+        """Whether no number in it is NaN or infinite."""
+        floating = [tensor for tensor in self.tensors.values() if tensor.is_floating_point()]
+        return all(bool(torch.isfinite(tensor).all()) for tensor in floating)
+
     def digest(self) -> str:
         """SHA-256 over names, types, shapes, contents and metadata."""
         sha = hashlib.sha256()
@@ -86,7 +91,10 @@ def decode(data: bytes) -> Payload:
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["pfedes"])
         payload = Payload(tensors, dict(header["meta"]))
         intact = payload.digest() == header["sha256"]
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (
+        *(SafetensorError, KeyError, TypeError, ValueError),
+        *(RecursionError, RuntimeError, OverflowError),
+    ) as error:
         raise WireError(f"not a pfedes payload: {error}") from None
     if not intact:
         raise WireError("contents do not match their checksum")

@@ -2,16 +2,20 @@
 
 import resource
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pfedes.clientstore import ClientStore
 from pfedes.config import Config
 from pfedes.errors import MethodError
+from pfedes.files import writing
 from pfedes.fleet.base import Failure, Task
+from pfedes.fleet.serial import with_threads
 from pfedes.simulation import Simulation
 
 MANY_CLIENTS = 1000
@@ -41,11 +45,12 @@ def is_big(config: Config, sizes: Sequence[int]) -> bool:
 
 def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
     """Trains and scores a client of the middle size, aside, and multiplies."""
+    config = simulation.config
     sizes = {name: len(share.train) for name, share in simulation.population.shares.items()}
     middle = sorted(tasks, key=lambda task: sizes[task.client])[len(tasks) // 2]
     task = replace(middle, run="plan", round=1)
-    with tempfile.TemporaryDirectory(prefix="pfedes-") as place:
-        host = simulation.host(ClientStore(Path(place)))
+    with _aside() as place, with_threads(config.runtime.threads):
+        host = simulation.host(ClientStore(place))
         began = time.perf_counter()
         host.score(task)
         scored = time.perf_counter()
@@ -53,8 +58,8 @@ def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
         answered = time.perf_counter()
         if isinstance(answer, Failure):
             raise MethodError(f"{answer.client} cannot be trained: {answer.reason}")
-        state = sum(path.stat().st_size for path in Path(place).rglob("*") if path.is_file())
-    config, clients = simulation.config, len(tasks)
+        state = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    clients = len(tasks)
     asked = config.train.selected(clients)
     trained = min(clients, asked * config.train.rounds)
     workers = simulation.workers
@@ -65,12 +70,26 @@ def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
         workers=workers,
         seconds=(config.train.rounds * asked * (answered - scored) + clients * (scored - began))
         / workers,
-        memory=(workers + 1) * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        memory=(workers + 1) * _peak(),
         disk=files * state,
         free=shutil.disk_usage(_existing(out)).free,
         measured=task.client,
         client_seconds=answered - scored,
     )
+
+
+@contextmanager
+def _aside() -> Iterator[Path]:
+    with writing(Path(tempfile.gettempdir())):
+        place = tempfile.TemporaryDirectory(prefix="pfedes-")
+    with place as name:
+        yield Path(name)
+
+
+def _peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
 
 
 def _existing(path: Path) -> Path:

@@ -53,15 +53,18 @@ class Run:
     @property
     def summary(self) -> Row:
         """The result in one object, as in `summary.json`."""
-        return summarise(
-            method=self.config.method.name,
-            dataset=self.config.data.source,
-            seed=self.config.seed,
-            targets=self.config.evaluate.targets,
-            manifest=self.manifest,
-            rounds=self.rounds,
-            clients=self.clients,
-        )
+        try:
+            return summarise(
+                method=self.config.method.name,
+                dataset=self.config.data.source,
+                seed=self.config.seed,
+                targets=self.config.evaluate.targets,
+                manifest=self.manifest,
+                rounds=self.rounds,
+                clients=self.clients,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamageError(f"{self.directory}: a row of metrics is damaged: {error}") from None
 
     @cached_property
     def _simulation(self) -> Simulation:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
+from pfedes.files import writing
+
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -28,7 +30,9 @@ def run_log() -> Iterator[Callable[[Path], None]]:
     files: list[_Quiet] = []
 
     def log_into(directory: Path) -> None:
-        file = _Quiet(directory / "run.log", encoding="utf-8")
+        path = directory / "run.log"
+        with writing(path):
+            file = _Quiet(path, encoding="utf-8")
         file.setFormatter(logging.Formatter(FORMAT))
         files.append(file)
         logger.addHandler(file)

@@ -50,7 +50,8 @@ class Simulation:
         )
 
     def host(self, store: ClientStore) -> ClientHost:
-        return ClientHost(self.population, self.method, self.context, store)
+        settings = self.config.local_digest()
+        return ClientHost(self.population, self.method, self.context, store, settings)
 
     @property
     def workers(self) -> int:
@@ -75,6 +76,10 @@ class Simulation:
                 "aggregation.kind must be 'mean' and aggregation.max_norm 0"
             )
         asked = self.config.train.selected(len(self.population.names))
+        if asked < self.config.train.min_uploads:
+            raise ConfigError(
+                f"train.min_uploads = {self.config.train.min_uploads}: a round asks {asked} clients"
+            )
         if asked < rule.fewest:
             raise ConfigError(
                 f"aggregation.kind = {rule.kind!r} with byzantine = {rule.byzantine} "

@@ -22,9 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from pfedes.client import Card
-from pfedes.clientstore import ClientStore, read_payload
+from pfedes.clientstore import ClientStore, numbered, read_payload
 from pfedes.errors import DamageError, StoreError
-from pfedes.files import append, parse_json, read, sync_directory, write_atomically, writing
+from pfedes.files import (
+    append,
+    parse_json,
+    read,
+    remove,
+    sync_directory,
+    write_atomically,
+    writing,
+)
 from pfedes.manifest import Extent, Manifest, MetricsFile, check_name, read_manifest
 from pfedes.payload import Payload, State, encode
 
@@ -43,9 +51,12 @@ class RunStore:
     @classmethod
     def open(cls, directory: Path) -> "RunStore":
         store = cls(directory)
-        if not (store.state / "manifests").is_dir():
-            raise StoreError(f"{directory} is not a run directory: it has no state/manifests")
-        _refuse_links(directory)
+        try:
+            if not (store.state / "manifests").is_dir():
+                raise StoreError(f"{directory} is not a run directory: it has no state/manifests")
+            _refuse_links(directory)
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be opened: {error.strerror}") from None
         return store
 
     @classmethod
@@ -81,14 +92,14 @@ class RunStore:
         """What the run began on, and the digest of its data."""
         path = self.directory / "environment.json"
         found = parse_json(path, read(path))
-        if not isinstance(found, dict) or not {"data", "torch_build"} <= found.keys():
-            raise DamageError(f"{path} is damaged: 'data' or 'torch_build' is missing")
+        needed = {"data", "federation", "torch_build"}
+        if not isinstance(found, dict) or not needed <= found.keys():
+            raise DamageError(f"{path} is damaged: one of {sorted(needed)} is missing")
         return found
 
     def rounds(self) -> list[int]:
         """The rounds whose manifests are kept, oldest first."""
-        names = (path.stem for path in (self.state / "manifests").glob("*.json"))
-        return sorted(int(name) for name in names if name.isdecimal())
+        return numbered(self.state / "manifests", ".json")
 
     def manifest(self, round: int | None = None) -> Manifest:
         """The commit of a round; without a number, of the last."""
@@ -151,7 +162,10 @@ class RunStore:
             )
         if zlib.crc32(data) != extent.crc32:
             raise DamageError(f"{path} is damaged: contents do not match their checksum")
-        return [parse_json(path, line) for line in data.splitlines()]
+        rows = [parse_json(path, line) for line in data.splitlines()]
+        if not all(isinstance(row, dict) for row in rows):
+            raise DamageError(f"{path} is damaged: a row is no object")
+        return rows
 
     def verify(
         self, round: int, progress: Callable[[int, int], None] = lambda done, total: None
@@ -199,7 +213,7 @@ class RunStore:
             # The manifest goes first: what is left must never name a file that is gone.
             self._remove_manifest(manifest.round)
             for file in {manifest.server, manifest.roster} - needed:
-                (self.state / file).unlink(missing_ok=True)
+                remove(self.state / file)
             for name, standing in manifest.clients.items():
                 in_use = {other.clients[name].version for other in kept if name in other.clients}
                 if standing.version not in in_use:
@@ -210,6 +224,13 @@ class RunStore:
         self.manifest(round)
         for later in reversed([number for number in self.rounds() if number > round]):
             self._remove_manifest(later)
+
+    def forget_unclaimed_answers(self) -> None:
+        """Removes what clients answered after the last round, which nobody will ask for."""
+        last = self.manifest()
+        for name in last.clients:
+            newer = [v for v in self.clients.versions(last.run, name) if v > last.round]
+            self.clients.discard(last.run, name, newer)
 
     def sweep(self) -> None:
         """Removes what an interrupted process left behind, and older rounds that are damaged.
@@ -228,7 +249,7 @@ class RunStore:
         needed = {manifest.server for manifest in kept}
         for path in (self.state / "server").iterdir():
             if f"server/{path.name}" not in needed:
-                path.unlink()
+                remove(path)
         for name in last.clients:
             in_use = {other.clients[name].version for other in kept if name in other.clients}
             stale = {v for v in self.clients.versions(last.run, name) if v <= last.round} - in_use
@@ -236,12 +257,14 @@ class RunStore:
 
     def remove_leftovers(self) -> None:
         """Removes what processes were writing when they were killed."""
-        for leftover in self.state.rglob(".*"):
+        for leftover in [*self.state.rglob(".*"), *self.directory.glob(".*")]:
             if leftover.is_file():
-                leftover.unlink()
+                remove(leftover)
 
     def _remove_manifest(self, round: int) -> None:
-        self._manifest_path(round).unlink(missing_ok=True)
+        path = self._manifest_path(round)
+        remove(path)
+        sync_directory(path.parent)  # before any file goes that it names
         self._manifests.pop(round, None)
 
     def _manifest_path(self, round: int) -> Path:

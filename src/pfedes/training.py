@@ -134,10 +134,12 @@ def survey(
     """One pass over the training samples as they are, without learning; its cost is counted."""
     was_training = model.training
     model.eval()
-    for batch in client.train.in_order(batch_size):
-        kind = (client.architecture, "survey", batch.x.shape[1:])
-        client.meter.count(kind, len(batch), partial(see, batch))
-    model.train(was_training)
+    try:
+        for batch in client.train.in_order(batch_size):
+            kind = (client.architecture, "survey", batch.x.shape[1:])
+            client.meter.count(kind, len(batch), partial(see, batch))
+    finally:
+        model.train(was_training)
 
 
 @contextmanager

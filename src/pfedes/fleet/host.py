@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from pfedes.client import Card, Client
 from pfedes.clientstore import ClientStore, Version
@@ -20,13 +21,13 @@ from pfedes.costs import FlopMeter
 from pfedes.errors import DamageError, DiskError, PfedesError, TrainingError, WireError, unknown
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
 from pfedes.methods.base import Context, Method
-from pfedes.payload import Payload, WireSpec
+from pfedes.payload import Payload, Value, WireSpec
 from pfedes.population import Population
 
 log = logging.getLogger(__name__)
 
 
-class MissingBaseError(Exception):
+class MissingBaseError(DamageError):
     """The task starts from a version that is not here, or is damaged."""
 
     def __init__(self, versions: list[int], why: str = "") -> None:
@@ -43,11 +44,14 @@ class ClientHost:
         method: Method[Any],
         context: Callable[[int], Context],
         store: ClientStore,
+        settings: str,
     ) -> None:
+        """`settings` identifies what shapes a client's work: other settings, another answer."""
         self.population = population
         self.method = method
         self.context = context
         self.store = store
+        self.settings = settings
         self._resident: dict[str, nn.Module] = {}
         self._known_flops: dict[Hashable, Fraction] = {}
 
@@ -97,7 +101,8 @@ class ClientHost:
         state = client.state()
         _check_finite(client, ctx)
         reply = Payload(
-            {name: tensor.detach().cpu() for name, tensor in upload.tensors.items()},
+            # Copies: the model they may be part of goes on to the next client.
+            {name: tensor.detach().cpu().clone() for name, tensor in upload.tensors.items()},
             {
                 "run": task.run,
                 "round": task.round,
@@ -114,7 +119,7 @@ class ClientHost:
         reply_spec(self.method, self.population.card(task.client, self.method.needs), ctx).check(
             reply
         )
-        self.store.commit(Version(state, task.identity(), reply))
+        self.store.commit(Version(state, self._identity(task), reply))
         return Reply(task.client, reply)
 
     def _answered(self, task: Task, versions: list[int]) -> Reply | None:
@@ -126,7 +131,7 @@ class ClientHost:
         except DamageError as error:
             log.warning("%s is trained again: %s", task.client, error)
             return None
-        return Reply(task.client, stored.reply) if stored.task == task.identity() else None
+        return Reply(task.client, stored.reply) if stored.task == self._identity(task) else None
 
     def restore(self, task: Task) -> Client:
         """The client at the version that a task starts from."""
@@ -135,11 +140,15 @@ class ClientHost:
         # What is loaded need not be initialised first: one model of each architecture stays.
         resident = self._resident.get(architecture) if state is not None else None
         client = self.population.client(task.client, resident)
-        self._resident[architecture] = client.model
+        if _is_its_state(client.model):
+            self._resident[architecture] = client.model
         client.meter = FlopMeter(self._known_flops)
         if state is not None:
             client.load(state)
         return client
+
+    def _identity(self, task: Task) -> dict[str, Value]:
+        return {**task.identity(), "settings": self.settings}
 
     def _received(self, task: Task) -> Payload:
         """The download, where the client's model is."""
@@ -177,9 +186,24 @@ def _failure(task: Task, error: Exception) -> Failure:
     return Failure(task.client, f"{type(error).__name__}: {error}")
 
 
+def _is_its_state(model: nn.Module) -> bool:
+    """Whether loading a state makes a model wholly another client's: no buffer is left out."""
+    return {name for name, _ in model.named_buffers()} <= model.state_dict().keys()
+
+
 def _check_finite(client: Client, ctx: Context) -> None:
     """The last step may have gone wrong, though every loss was finite."""
-    for name, tensor in [*client.model.named_parameters(), *client.kept.items()]:
+    statistics = [
+        (f"{name}.{kind}", getattr(norm, kind))
+        for name, norm in client.model.named_modules()
+        if isinstance(norm, _NormBase) and norm.track_running_stats
+        for kind in ("running_mean", "running_var")
+    ]
+    for name, tensor in [
+        *client.model.named_parameters(),
+        *statistics,
+        *client.kept.items(),
+    ]:
         if not bool(torch.isfinite(tensor).all()):
             raise TrainingError(
                 f"{name} is no longer finite in round {ctx.round} (learning rate {ctx.train.lr:g})"

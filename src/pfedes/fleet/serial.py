@@ -22,13 +22,13 @@ class SerialFleet:
 
     def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
         for task in tasks:
-            with _threads(self.threads):
+            with with_threads(self.threads):
                 answer = self.host.answer(task)
             yield answer
 
     def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
         for task in tasks:
-            with _threads(self.threads):
+            with with_threads(self.threads):
                 answer = self.host.score(task)
             yield answer
 
@@ -37,7 +37,7 @@ class SerialFleet:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def with_threads(count: int) -> Iterator[None]:
     """Bits depend on the number of threads, and the process belongs to the caller."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

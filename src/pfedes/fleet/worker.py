@@ -1,19 +1,21 @@
-"""A worker process: `python -m pfedes.fleet.worker CONFIG CLIENTS LEASH`.
+"""A worker process: `python -m pfedes.fleet.worker CLIENTS LEASH`.
 
-It builds the same simulation as its parent from the same configuration, then answers the tasks
-that come in on standard input. It works with the clients' files directly: states do not travel.
+It builds the same simulation as its parent from the configuration that is the first message on
+standard input, then answers the tasks that follow. It works with the clients' files directly:
+states do not travel.
 """
 
 import logging
 import os
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import torch
 
 from pfedes.clientstore import ClientStore
-from pfedes.config import configure
+from pfedes.config import validate
 from pfedes.errors import DiskError
 from pfedes.fleet.frames import Answer, from_answer, receive, send, to_task
 from pfedes.memory import keep_freed_memory
@@ -22,7 +24,7 @@ from pfedes.simulation import Simulation
 
 
 def main() -> None:
-    config, clients, leash = sys.argv[1:]
+    clients, leash = sys.argv[1:]
     threading.Thread(target=_end_with_parent, args=(int(leash),), daemon=True).start()
     keep_freed_memory()
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -32,7 +34,9 @@ def main() -> None:
     logger.addHandler(logged)
     logger.propagate = False
 
-    settings = configure(Path(config))
+    if (first := receive(tasks)) is None:
+        return
+    settings = validate(tomllib.loads(str(first.meta["config"])))
     torch.set_num_threads(settings.runtime.threads)
     store = ClientStore(Path(clients))
     host = Simulation(settings).host(store)

@@ -8,7 +8,6 @@ the result is the same.
 import logging
 import os
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from pfedes.errors import DiskError, WireError
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.frames import Answer, from_task, receive, send, to_answer
 from pfedes.fleet.host import ClientHost
+from pfedes.payload import Payload
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,7 @@ class WorkerFleet:
         self._sizes = {name: len(share.train) for name, share in host.population.shares.items()}
         self._architectures = host.population.architectures
         self._pace: dict[str, float] = {}  # seconds per training sample of each architecture
-        self._place = tempfile.TemporaryDirectory(prefix="pfedes-")
-        config = Path(self._place.name) / "config.toml"
-        config.write_text(config_text)
-        self._workers = [Worker(config, host.store.root) for _ in range(workers)]
+        self._workers = [Worker(config_text, host.store.root) for _ in range(workers)]
 
     def enroll(self) -> list[Card]:
         return self.host.cards()
@@ -58,7 +55,6 @@ class WorkerFleet:
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
-        self._place.cleanup()
 
     def _spread(self, kind: str, tasks: Sequence[Task]) -> Iterator[Reply | Failure | Scored]:
         waiting = deque(sorted(tasks, key=self._expected, reverse=True))
@@ -111,8 +107,9 @@ def _insist(worker: "Worker", kind: str, task: Task) -> Answer:
 class Worker:
     """One worker process, started when it is first needed."""
 
-    def __init__(self, config: Path, clients: Path) -> None:
-        self._arguments = [str(config), str(clients.absolute())]
+    def __init__(self, config_text: str, clients: Path) -> None:
+        self._config = Payload({}, {"config": config_text})
+        self._clients = str(clients.absolute())
         self._process: subprocess.Popen[bytes] | None = None
         self._leash = -1
         self._changing = threading.Lock()
@@ -124,14 +121,15 @@ class Worker:
 
     def ask(self, kind: str, task: Task) -> Answer | None:
         """The worker's answer; None if it died."""
-        process = self._started()
-        if process is None or process.stdin is None or process.stdout is None:
-            return None
         try:
+            process = self._started()
+            if process is None or process.stdin is None or process.stdout is None:
+                return None
             send(process.stdin, from_task(kind, task))
             message = receive(process.stdout)
             answer, logged = to_answer(message) if message is not None else (None, "")
-        except (OSError, KeyError, TypeError, ValueError, WireError):
+        except (OSError, KeyError, TypeError, ValueError, WireError) as error:
+            log.info("a worker cannot be asked: %s", error)
             answer = None
         if answer is None:
             self._discard()
@@ -151,16 +149,21 @@ class Worker:
                 ours, theirs = os.pipe()
                 try:
                     self._process = subprocess.Popen(
-                        python("-m", "pfedes.fleet.worker", *self._arguments, str(ours)),
+                        python("-m", "pfedes.fleet.worker", self._clients, str(ours)),
                         env=same_imports(),
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         pass_fds=[ours],
                         process_group=0,  # Ctrl-C is for this process alone
                     )
+                except OSError:
+                    os.close(theirs)
+                    raise
                 finally:
                     os.close(ours)
                 self._leash = theirs
+                assert self._process.stdin is not None
+                send(self._process.stdin, self._config)
             return self._process
 
     def _discard(self) -> None:

@@ -145,7 +145,11 @@ class Method(ABC, Generic[C]):
     def change(self, upload: Received, download: Payload, ctx: Context) -> Tensors:
         """What an upload would change, for methods that average parameters."""
         sent = download.tensors
-        return {name: tensor - sent[name] for name, tensor in upload.payload.tensors.items()}
+        return {
+            name: tensor - sent[name]
+            for name, tensor in upload.payload.tensors.items()
+            if tensor.is_floating_point()
+        }
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
         """The model that is evaluated, exported and predicted with.

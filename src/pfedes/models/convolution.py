@@ -29,7 +29,7 @@ class ImageConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         plain = self.out_channels > FEW and not input.requires_grad
-        if plain or input.device.type != "cpu":
+        if plain or input.dim() != 4 or input.device.type != "cpu":
             return super().forward(input)
         # torch's own annotations do not know what a function of one's own returns.
         return _Convolution.apply(  # type: ignore[no-any-return,no-untyped-call]
@@ -55,7 +55,7 @@ class _Convolution(torch.autograd.Function):
         quick: dict[int, Tensor] = {}
         mirrored = weight.transpose(0, 1).flip(2, 3)
         full = weight.shape[-1] - 1 - ctx.padding  # beyond its edges a gradient reaches so far
-        if wanted[0] and _pays(*x.shape[1:3]):
+        if wanted[0] and full >= 0 and _pays(*x.shape[1:3]):
             quick[0] = by_rows(gradient, mirrored, weight.new_zeros(len(mirrored)), full)
         if wanted[1] and len(weight) <= FEW and full == ctx.padding:
             # Of two of one size it does not matter which slides over the other; this is quicker.
