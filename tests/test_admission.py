@@ -225,3 +225,45 @@ def test_the_others_go_on_without_a_client_that_diverges(
     assert [row["answered"] for row in run.rounds] == [4, 3, 4]
     assert run.manifest.clients[LIAR].version == 3
     assert run.clients[-3]["accuracy"] is not None
+
+
+@pytest.mark.parametrize("size", [1e13, 1e37])
+def test_a_huge_update_does_not_ruin_what_the_server_holds(
+    size: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def enlarge(reply: Reply) -> Answers:
+        huge = {n: torch.full_like(t, size) for n, t in reply.payload.tensors.items()}
+        return [Reply(reply.client, Payload(huge, reply.payload.meta))]
+
+    run = federation(enlarge, monkeypatch, tmp_path / "run", method="fedkd", train__rounds=2)
+    assert run.store.server_state(run.manifest).is_finite()
+    assert run.summary["failed_clients"] == []
+    if size > 1e15:
+        assert [row["rejected"] for row in run.rounds] == [1, 1]
+
+
+def test_an_aggregate_that_is_not_finite_fails_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: PFedES, state: Payload, uploads: Any, ctx: Any) -> Payload:
+        return Payload({n: t * math.inf for n, t in state.tensors.items()})
+
+    monkeypatch.setattr(PFedES, "aggregate", broken)
+    run = Federation(small(train__rounds=2), out=tmp_path / "run").run()
+    assert [row["status"] for row in run.rounds] == ["failed", "failed"]
+    assert {standing.version for standing in run.manifest.clients.values()} == {0}
+    assert run.store.server_state(run.manifest).is_finite()
+
+
+def test_statistics_of_normalisation_must_be_finite_too() -> None:
+    from pfedes.errors import TrainingError
+    from pfedes.fleet.host import _check_finite
+    from pfedes.simulation import Simulation
+
+    simulation = Simulation(small())
+    client = simulation.population.client(LIAR)
+    client.model.add_module("norm", torch.nn.BatchNorm1d(3))
+    _check_finite(client, simulation.context(4))
+    client.model.get_submodule("norm").running_var[1] = math.inf
+    with pytest.raises(TrainingError, match=r"norm.running_var is no longer finite in round 4"):
+        _check_finite(client, simulation.context(4))

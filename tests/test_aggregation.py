@@ -67,7 +67,9 @@ def test_the_trimmed_mean_by_hand() -> None:
     rows = uploads([0.0], [1.0], [2.0], [3.0], [1e9])
     assert combined(rows, kind="trimmed_mean", trim=0.2) == [2.0]
     assert combined(rows, kind="trimmed_mean", trim=0.4) == [2.0]
-    assert combined(rows[:4], kind="trimmed_mean", trim=0.2) == [1.5]  # 0.8 of an upload: none cut
+    assert combined(rows[1:], kind="trimmed_mean", trim=0.1) == [2.5]  # 0.4 of an upload: one
+    assert combined(rows[:2], kind="trimmed_mean", trim=0.4) == [0.5]  # nothing would be left
+    assert combined(rows[:3], kind="trimmed_mean", trim=0.0) == [1.0]
 
 
 def test_krum_by_hand() -> None:
@@ -107,6 +109,11 @@ def test_only_methods_that_average_parameters_take_other_rules(name: str, key: s
 def test_nothing_shared_is_nothing_to_average() -> None:
     with pytest.raises(MethodError, match="averages no parameters"):
         Simulation(small(PFedES(sharing="local"), aggregation__kind="krum"))
+
+
+def test_more_uploads_than_clients_cannot_be_asked_for() -> None:
+    with pytest.raises(ConfigError, match="min_uploads = 5: a round asks 4 clients"):
+        Simulation(small(train__min_uploads=5))
 
 
 def test_krum_needs_enough_uploads(tmp_path: Path) -> None:

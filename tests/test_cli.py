@@ -197,7 +197,7 @@ def test_cifar10_sends_443_floats_and_repeats(cifar: Path) -> None:
         assert all((row["floats_down"], row["floats_up"]) == (443, 443) for row in clients)
         summary = json.loads(done.stdout)
         assert summary["clients"] == 100
-        manifest = json.loads(Path(out, "state/manifests/00002.json").read_text())
+        manifest = json.loads(Path(out, "state/manifests/00002.json").read_text())["manifest"]
         results.append(
             (summary["accuracies"], [entry["digest"] for entry in manifest["clients"].values()])
         )

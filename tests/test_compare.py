@@ -15,6 +15,7 @@ from pfedes import Config, Federation, StoreError, configure, open_run
 from pfedes.compare import Result, candidates, cells_of, results_of, table_of
 from pfedes.errors import ConfigError
 from pfedes.methods import METHODS
+from pfedes.runlock import locked
 from pfedes.simulation import Simulation
 from pfedes.sweep import Outcome, run_cells
 from pfedes.table import Table
@@ -154,7 +155,7 @@ def test_interrupted_and_repeated(tmp_path: Path) -> None:
     while True:  # the cells of the killed process end with it: their locks are free at once
         try:
             for place in tmp_path.glob("o/*/seed-0"):
-                with open_run(place).store.locked():
+                with locked(open_run(place).store.state):
                     pass
             break
         except StoreError:

@@ -176,3 +176,69 @@ def test_a_disk_that_is_full_from_the_start(
     with pytest.raises(DiskError, match="No space left on device"):
         Federation(SHORT, out=tmp_path / "runs" / "run").run()
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def edited(run: Path, old: str, new: str) -> None:
+    path = run / "config.toml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_answers_of_other_settings_are_asked_for_again(run: Path) -> None:
+    before = [row["loss"] for row in open_run(run).rounds]
+    edited(run, "lr = 0.01\nmomentum", "lr = 0.2\nmomentum")
+    again = [row["loss"] for row in Federation.resume(run, from_round=2).run().rounds]
+    assert again[:2] == before[:2]
+    assert again[2] != before[2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("seed = 0", "seed = 1"), ("clients = 4", "clients = 5"), ('"cnn4"]', '"cnn3"]')],
+)
+def test_a_run_keeps_its_clients(old: str, new: str, run: Path) -> None:
+    edited(run, old, new)
+    with pytest.raises(StoreError, match="was changed in what a run cannot change"):
+        Federation.resume(run, rounds=4).run()
+
+
+@pytest.mark.parametrize(
+    "place", ["state/server/x", "state/manifests/00009.json", "state/manifests/4.json", ".hidden-x"]
+)
+def test_odd_things_in_a_run_directory(place: str, run: Path, finished: Path) -> None:
+    """Each ends in one line or does no harm."""
+    (run / place).mkdir()
+    try:
+        again = Federation.resume(run, from_round=2).run()
+    except StoreError as error:
+        assert place.rpartition("/")[2] in str(error)  # noqa: PT017 (either is right)
+    else:
+        assert again.rounds[-1]["round"] == open_run(finished).rounds[-1]["round"]
+
+
+def test_stray_files_are_no_rounds(run: Path, finished: Path) -> None:
+    shutil.copy(run / "state/manifests/00003.json", run / "state/manifests/4.json")
+    (run / ".summary.json-abc").write_text("half")
+    again = Federation.resume(run, rounds=3).run()
+    assert not (run / ".summary.json-abc").exists()
+    (run / "state/manifests/4.json").unlink()
+    assert result(again) == result(open_run(finished))
+
+
+def test_a_clients_model_with_a_missing_file(run: Path) -> None:
+    of_last_round(run)["client"].unlink()
+    with pytest.raises(StoreError, match="missing base"):
+        open_run(run).model("client-0002")
+
+
+def test_going_back_to_the_end_leaves_nothing_behind(run: Path) -> None:
+    again = Federation.resume(run, rounds=2, from_round=2).run()
+    assert again.finished
+    assert not list((run / "state").rglob("00003.*"))
+
+
+def test_names_that_no_file_system_takes(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="File name too long"):
+        Federation(SHORT, out=tmp_path / ("x" * 300)).run()
+    with pytest.raises(StoreError, match="File name too long"):
+        Federation.resume(tmp_path / ("x" * 300))

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from pfedes import Payload
 from pfedes.fleet.base import Failure, Reply, Task
-from pfedes.fleet.host import ClientHost
+from pfedes.fleet.host import ClientHost, _is_its_state
 from pfedes.simulation import Simulation
 from pfedes.store import ClientStore
 from running import small
@@ -139,3 +140,32 @@ def test_a_damaged_base_is_not_loaded(host: ClientHost, simulation: Simulation) 
     assert answer.versions == ()
     assert "missing base" in answer.reason
     assert f"{path.name} is damaged" in answer.reason
+
+
+class Remembering(nn.Module):
+    """A model part of which no state has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("unsaved", torch.rand(1), persistent=False)
+
+
+def test_only_models_that_are_their_state_go_from_client_to_client() -> None:
+    assert _is_its_state(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    assert not _is_its_state(Remembering())
+
+
+def test_an_upload_is_not_touched_by_the_next_client(host: ClientHost) -> None:
+    simulation = Simulation(small("fedavg", models__pool=["cnn5"]))
+    other = simulation.host(host.store)
+    method, ctx = simulation.method, simulation.context(1)
+    cards = simulation.population.cards(method.needs)
+    state = method.start(cards, ctx)
+    tasks = [Task("r", card.name, 1, 0, method.download(state, card, ctx)) for card in cards]
+    later = [Task("r", card.name, 2, 1, method.download(state, card, ctx)) for card in cards]
+    first = replied(other.answer(tasks[0]))
+    digest = first.payload.digest()
+    for task in [*tasks[1:], *later]:
+        replied(other.answer(task))
+    assert first.payload.digest() == digest

@@ -199,7 +199,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two rounds whose files are small: a mangled byte is a byte that matters."""
     place = tmp_path_factory.mktemp("hostile") / "run"
     store = create(place)
-    (place / "environment.json").write_text('{"data": "d", "torch_build": "2"}')
+    (place / "environment.json").write_text('{"data": "d", "federation": "f", "torch_build": "2"}')
     commit(store, 1, {"a": 1, "b": 0})
     commit(store, 2, {"a": 2, "b": 2}, best=2)
     extent = store.append("rounds.jsonl", [ROW, {**ROW, "round": 2}], Extent())
@@ -286,13 +286,33 @@ def test_no_generated_configuration_raises_anything_else(
     assert [p.name for p in tmp_path.iterdir()] == ["config.toml"]
 
 
-def test_a_header_that_announces_a_huge_tensor_allocates_nothing() -> None:
-    header = json.dumps(
-        {"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}
-    ).encode()
+@pytest.mark.parametrize(
+    ("shape", "end"), [([10**12], 4 * 10**12), ([10**12], 0), ([0, 2**62, 2**62], 0), ([2**64], 0)]
+)
+def test_a_header_that_announces_a_huge_tensor_allocates_nothing(
+    shape: list[int], end: int
+) -> None:
+    tensor = {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}
+    header = json.dumps({"x": tensor}).encode()
     for length in (len(header), 2**62):
         with pytest.raises(PfedesError, match="not a pfedes payload"):
             decode(length.to_bytes(8, "little") + header)
+
+
+def test_forged_rows_and_lone_surrogates(finished: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    store = RunStore.open(run)
+    for rows in ([[]], [{"round": 1}], [{**ROW, "accuracy": "high"}]):
+        extent = store.append("rounds.jsonl", rows, Extent())
+        store.write_manifest(
+            store.manifest().model_copy(update={"metrics": {"rounds.jsonl": extent}})
+        )
+        with pytest.raises(PfedesError, match="damaged"):
+            everything(run)
+    path = run / "state" / "manifests" / "00002.json"
+    path.write_text(path.read_text().replace('"server_digest":"', '"server_digest":"\\ud800'))
+    with pytest.raises(PfedesError, match="damaged"):
+        RunStore.open(run).manifest()
 
 
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "..", ".hidden", "", "x" * 101, "a\n"])

@@ -75,6 +75,7 @@ def test_an_unknown_model_gets_the_nearest_name() -> None:
         (8, 3, 3, 0, 34),  # the sides have different sizes
         (8, 3, 3, 1, 30),  # not a multiple of the rows at once
         (3, 8, 3, 1, 30),
+        (3, 8, 3, 3, 12),  # more padding than kernel
     ],
 )
 def test_convolutions_of_images_are_convolutions(

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pfedes import Config, Federation, Listener, Scores, open_run
+from pfedes import Config, Federation, Listener, MethodError, Scores, open_run
+from pfedes.clientstore import ClientStore
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.frames import from_answer, from_task, to_answer, to_task
 from pfedes.payload import Payload
 from pfedes.simulation import Simulation
-from pfedes.store import ClientStore
 from running import result, small
 
 SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"]}
@@ -208,3 +208,15 @@ def test_workers_do_not_import_what_lies_around(tmp_path: Path) -> None:
         (tmp_path / f"{module}.py").write_text(f"open({str(marker)!r}, 'w')")
     assert Federation(working(1, train__rounds=1), out=tmp_path / "run").run().finished
     assert not marker.exists()
+
+
+def test_workers_that_cannot_be_started_are_no_reason_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("pfedes.fleet.workers.subprocess.Popen", refuse)
+    with pytest.raises(MethodError, match="its worker process died 3 times"):
+        Federation(working(2), out=tmp_path / "run").run()
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,5 @@
 """Which answers the server accepts."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from pfedes.fleet.host import reply_spec
 from pfedes.methods.base import Context, Method, Received
 from pfedes.payload import Payload
 
+LARGEST_CHANGE = 1e15  # nobody learns so much; squared it is still far from overflowing
 LONGEST_REASON = 300  # characters; a client may send a book
 
 Status = Literal["ok", "rejected", "failed"]
@@ -104,10 +104,10 @@ class Admission:
     def _check_norm(self, upload: Received, task: Task) -> None:
         size = norm(self.method.change(upload, task.download, self.ctx))
         allowed = self.ctx.aggregation.max_norm
-        # Not finite: factors may be finite whose product is not.
-        if not size <= (allowed or sys.float_info.max):
-            limit = f"{allowed:g}" if allowed else "any finite number"
-            raise WireError(f"it differs from the download by {size:.4g}, allowed: {limit}")
+        # NaN too: factors may be finite whose product is not.
+        if not size <= (allowed or LARGEST_CHANGE):
+            limit = allowed or LARGEST_CHANGE
+            raise WireError(f"it differs from the download by {size:.4g}, allowed: {limit:g}")
 
 
 def scores_of(payload: Payload) -> Scores:

@@ -2,7 +2,6 @@
 
 import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -59,18 +58,22 @@ def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
         if isinstance(answer, Failure):
             raise MethodError(f"{answer.client} cannot be trained: {answer.reason}")
         state = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        memory = _private_memory()
     clients = len(tasks)
     asked = config.train.selected(clients)
     trained = min(clients, asked * config.train.rounds)
     workers = simulation.workers
     # A trained client keeps one version, those asked lately one for every round that is kept.
     files = trained + asked * (config.runtime.keep_rounds + 1)
+    evaluations = 1
+    if simulation.method.evaluated_after_aggregation(simulation.context(1)):
+        evaluations += config.train.rounds
+    training = config.train.rounds * asked * (answered - scored)
     return Plan(
         clients=clients,
         workers=workers,
-        seconds=(config.train.rounds * asked * (answered - scored) + clients * (scored - began))
-        / workers,
-        memory=(workers + 1) * _peak(),
+        seconds=(training + evaluations * clients * (scored - began)) / workers,
+        memory=(workers + 1) * memory,
         disk=files * state,
         free=shutil.disk_usage(_existing(out)).free,
         measured=task.client,
@@ -86,10 +89,13 @@ def _aside() -> Iterator[Path]:
         yield Path(name)
 
 
-def _peak() -> int:
-    """The most memory that this process has had, in bytes."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+def _private_memory() -> int:
+    """Bytes that this process shares with no file: data and libraries are there only once."""
+    try:
+        _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts in bytes
+    return (resident - shared) * resource.getpagesize()
 
 
 def _existing(path: Path) -> Path:
