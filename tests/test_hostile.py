@@ -31,7 +31,7 @@ from test_store import commit, create
 
 CLIENT = "client-0001"
 MANY = settings(
-    max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
