@@ -21,7 +21,7 @@ from pfedes.memory import keep_freed_memory
 from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss
 from pfedes.models import MODELS, build_model, channels_last
 from pfedes.models.extractor import Extractor
-from pfedes.training import _clip, frozen
+from pfedes.training import clip_gradients, frozen
 
 BATCH = 512
 REPETITIONS = 11
@@ -66,7 +66,7 @@ def _steps(name: str, batch: int) -> dict[str, Callable[[], None]]:
         def work() -> None:
             update.zero_grad()
             loss().backward()
-            _clip(learner, 50.0)
+            clip_gradients(learner, 50.0)
             update.step()
 
         return work
@@ -91,7 +91,7 @@ def _multiplication() -> Callable[[], None]:
 
 
 def _flops(work: Callable[[], None]) -> int:
-    with CountedFlops() as counted:  # type: ignore[no-untyped-call]
+    with CountedFlops() as counted:
         work()
     return counted.total
 

@@ -17,7 +17,9 @@ class CountedFlops(TorchDispatchMode):
     than a second to the start of every process.
     """
 
-    total = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's has no annotations
+        self.total = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -62,7 +64,7 @@ class FlopMeter:
         if kind in self.known:
             result = work()
         else:
-            with CountedFlops() as counted:  # type: ignore[no-untyped-call]
+            with CountedFlops() as counted:
                 result = work()
             self.known[kind] = Fraction(counted.total, samples)
         self._total += samples * self.known[kind]

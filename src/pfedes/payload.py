@@ -91,10 +91,8 @@ def decode(data: bytes) -> Payload:
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["pfedes"])
         payload = Payload(tensors, dict(header["meta"]))
         intact = payload.digest() == header["sha256"]
-    except (
-        *(SafetensorError, KeyError, TypeError, ValueError),
-        *(RecursionError, RuntimeError, OverflowError),
-    ) as error:
+    # RuntimeError: shapes whose strides overflow, and JSON that is nested too deep.
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise WireError(f"not a pfedes payload: {error}") from None
     if not intact:
         raise WireError("contents do not match their checksum")

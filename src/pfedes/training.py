@@ -96,7 +96,7 @@ def fit(
         torch.autograd.backward(values)
         for name, optimiser in optimisers.items():
             if train.clip:
-                _clip(learners[name].module, train.clip)
+                clip_gradients(learners[name].module, train.clip)
             optimiser.step()
         return values[0].item() * len(batch)
 
@@ -207,7 +207,7 @@ def trusting_statistics(models: Sequence[nn.Module]) -> Iterator[None]:
             norm.train()
 
 
-def _clip(module: nn.Module, largest: float) -> None:
+def clip_gradients(module: nn.Module, largest: float) -> None:
     """clip_grad_norm_, but gradients that are small enough are not multiplied by 1."""
     norm = get_total_norm([p.grad for p in module.parameters() if p.grad is not None])
     if not norm + 1e-6 < largest:  # torch adds as much; NaN must pass on

@@ -62,8 +62,8 @@ class _Convolution(torch.autograd.Function):
             swapped = _gradients(x, gradient, mirrored, full, [False, True, False])[1]
             quick[1] = swapped.transpose(0, 1).flip(2, 3)
             quick[2] = gradient.sum((0, 2, 3))
-        todo = [want and i not in quick for i, want in enumerate(wanted)]
-        rest = _gradients(gradient, x, weight, ctx.padding, todo) if any(todo) else [None] * 3
+        slow = [want and i not in quick for i, want in enumerate(wanted)]
+        rest = _gradients(gradient, x, weight, ctx.padding, slow) if any(slow) else [None] * 3
         return *(quick.get(i, other) for i, other in enumerate(rest)), None
 
 
@@ -71,6 +71,7 @@ def _gradients(
     gradient: Tensor, x: Tensor, weight: Tensor, padding: int, wanted: list[bool]
 ) -> list[Any]:
     """With respect to the input, the weights and the bias, those that are wanted."""
+    # torch.ops has no annotations.
     return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
         gradient, x, weight, [len(weight)], [1, 1], [padding] * 2, [1, 1], False, [0, 0], 1, wanted
     )
