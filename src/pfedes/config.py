@@ -3,6 +3,7 @@
 A setting is named `section.key` everywhere: in files, in `--set`, in error messages.
 """
 
+import json
 import logging
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -59,6 +60,18 @@ class Config(Section):
                 exclude={"train": server_side},
             )
         )
+
+    def result_digest(self) -> str:
+        """Identifies what determines a run's result: equal digests, equal results.
+
+        Keys at their defaults do not count, so that a key that is new tomorrow changes no digest.
+        """
+        tree = self.settled().model_dump(
+            mode="json",
+            exclude={"data": {"dir"}, "evaluate": {"targets"}, "runtime": True, "compare": True},
+            exclude_defaults=True,
+        )
+        return _digest(json.dumps([self.method.name, tree], sort_keys=True))
 
     def federation_digest(self) -> str:
         """Identifies what cannot change in the life of a run: who takes part, in what method."""

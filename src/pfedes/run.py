@@ -67,7 +67,7 @@ class Run:
             raise DamageError(f"{self.directory}: a row of metrics is damaged: {error}") from None
 
     @cached_property
-    def _simulation(self) -> Simulation:
+    def simulation(self) -> Simulation:
         here = self.config.runtime.model_copy(update={"device": "cpu"})
         return Simulation(self.config.model_copy(update={"runtime": here}))
 
@@ -78,7 +78,7 @@ class Run:
             manifest = self.store.manifest(manifest.best_round)
         if client not in manifest.clients:
             raise StoreError(unknown("client", client, manifest.clients))
-        simulation = self._simulation
+        simulation = self.simulation
         method = simulation.method
         card = simulation.population.card(client, method.needs)
         ctx = simulation.context(manifest.round)

@@ -1,11 +1,13 @@
 """Many runs as one job that can be interrupted and goes on where it was."""
 
+import json
 import os
+import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,65 +65,89 @@ Watcher = Callable[[Sequence[Cell], Sequence[Outcome]], None]
 def run_cells(
     cells: Sequence[Cell], *, jobs: int = 0, watch: Watcher | None = None
 ) -> list[Outcome]:
-    """Runs what is not finished yet, several at a time, each in a process of its own.
+    """Runs what is not finished yet, several at a time, in processes of their own.
 
-    A process of its own keeps one cell's crash from the others; it ends when this one does.
+    One cell's crash is that cell's failure. The processes end when this one does.
     """
     outcomes = {cell.name: _outcome(cell) for cell in cells if cell.finished()}
     waiting = [cell for cell in cells if cell.name not in outcomes]
-    working: dict[str, tuple[Cell, subprocess.Popen[str]]] = {}
-    with _killed_at_the_end(working), tempfile.TemporaryDirectory() as place:
-        while waiting or working:
-            while waiting and len(working) < (jobs or os.cpu_count() or 1):
-                cell = waiting.pop(0)
-                working[cell.name] = cell, _start(cell, Path(place))
-            for name, (cell, process) in list(working.items()):
-                if process.poll() is not None:
-                    del working[name]
-                    outcomes[name] = _outcome(cell, process)
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        hands = [Hand(place) for _ in range(min(jobs or os.cpu_count() or 1, len(waiting)))]
+        for hand in hands:
+            stack.callback(hand.close)
+        while waiting or any(hand.cell for hand in hands):
+            for hand in hands:
+                if (outcome := hand.poll()) is not None:
+                    outcomes[outcome.cell.name] = outcome
+                if waiting and hand.cell is None:
+                    hand.begin(waiting.pop(0))
             if watch is not None:
-                watch([cell for cell, _ in working.values()], list(outcomes.values()))
+                working = [hand.cell for hand in hands if hand.cell is not None]
+                watch(working, list(outcomes.values()))
             time.sleep(POLL)
     return [outcomes[cell.name] for cell in cells]
 
 
-def _start(cell: Cell, place: Path) -> "subprocess.Popen[str]":
+class Hand:
+    """A process that carries out one cell after another."""
+
+    def __init__(self, place: Path) -> None:
+        self.cell: Cell | None = None
+        self._place = place  # for configurations on their way
+        self._process: subprocess.Popen[str] | None = None
+
+    def begin(self, cell: Cell) -> None:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                python("-m", "pfedes.leash"),
+                env=same_imports(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,  # what concerns us comes with the answer
+                text=True,
+            )
+        self.cell = cell
+        assert self._process.stdin is not None
+        # A process that died meanwhile closed the pipe: the next poll finds that out.
+        with suppress(BrokenPipeError):
+            print(json.dumps(_words(cell, self._place)), file=self._process.stdin, flush=True)
+
+    def poll(self) -> Outcome | None:
+        """What became of the cell, once it is known."""
+        if self.cell is None or self._process is None or self._process.stdout is None:
+            return None
+        if not select.select([self._process.stdout], [], [], 0)[0]:
+            return None
+        cell, self.cell = self.cell, None
+        if answer := self._process.stdout.readline():
+            code, said = json.loads(answer)
+        else:  # it has died
+            code, said = self._process.wait(), ""
+            self.close()
+        if code:
+            return Outcome(cell, None, said or f"ended with code {code}")
+        return _outcome(cell)
+
+    def close(self) -> None:
+        """Ends the process, whatever it does."""
+        if self._process is not None:
+            self._process.terminate()
+            with suppress(BrokenPipeError):
+                self._process.communicate()
+            self._process = None
+
+
+def _words(cell: Cell, place: Path) -> list[str]:
     if (cell.directory / "state").is_dir():
-        words = ["resume", str(cell.directory), "--rounds", str(cell.rounds)]
-    else:
-        config = place / f"{len(list(place.iterdir()))}.toml"
-        config.write_text(cell.config.to_toml())
-        words = ["run", str(config), "--out", str(cell.directory)]
-    return subprocess.Popen(
-        python("-m", "pfedes.leash", *words, "--quiet"),
-        env=same_imports(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        return ["resume", str(cell.directory), "--rounds", str(cell.rounds), "--quiet"]
+    config = place / f"{len(list(place.iterdir()))}.toml"
+    config.write_text(cell.config.to_toml())
+    return ["run", str(config), "--out", str(cell.directory), "--quiet"]
 
 
-def _outcome(cell: Cell, process: "subprocess.Popen[str] | None" = None) -> Outcome:
-    if process is not None:
-        said = process.communicate()[1].strip().splitlines()
-        if process.returncode:
-            why = said[-1] if said else f"ended with code {process.returncode}"
-            return Outcome(cell, None, why.removeprefix("pfedes: "))
+def _outcome(cell: Cell) -> Outcome:
     return Outcome(cell, open_run(cell.directory))
-
-
-@contextmanager
-def _killed_at_the_end(
-    working: "dict[str, tuple[Cell, subprocess.Popen[str]]]",
-) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for _, process in working.values():
-            process.terminate()
-        for _, process in working.values():
-            process.communicate()
 
 
 def _same(found: Config, wanted: Config) -> bool:

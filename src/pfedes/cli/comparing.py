@@ -2,7 +2,7 @@
 
 import json as json_module
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.table import Table as RichTable
@@ -81,8 +81,11 @@ def run_comparison(
 class Overview:
     """One bar over the rounds of all cells; elsewhere a line per finished cell."""
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    def __init__(
+        self, cells: Sequence[Cell], weight: Callable[[Cell], float] = lambda cell: 1.0
+    ) -> None:
         self.cells = cells
+        self.weights = {cell.name: weight(cell) for cell in cells}  # of a round
         self.spectator = Spectator()
         self._told: set[str] = set()
 
@@ -92,10 +95,14 @@ class Overview:
                 self._told.add(outcome.cell.name)
                 self._tell(outcome)
         ended = {outcome.cell.name for outcome in outcomes}
-        done = sum(c.rounds if c.name in ended else c.rounds_done() for c in self.cells)
-        total = sum(cell.rounds for cell in self.cells)
+        done = sum(
+            self.weights[cell.name] * (cell.rounds if cell.name in ended else cell.rounds_done())
+            for cell in self.cells
+        )
+        total = sum(self.weights[cell.name] * cell.rounds for cell in self.cells)
         names = ", ".join(cell.name for cell in working)
-        self.spectator.bar("all rounds", done, total, names)
+        runs = f"{len(ended)} of {len(self.cells)} runs"
+        self.spectator.bar("all rounds", done, total, names, runs)
 
     def stop(self) -> None:
         self.spectator.stop()

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from pfedes.admission import Verdict
 from pfedes.cli.interrupted import Interrupted, interruptible
@@ -70,7 +72,7 @@ def print_result(run: Run) -> None:
         "best round": best if summary["best_round"] is not None else "-",
         "sent": f"{count(summary['floats_down'])} floats down, "
         f"{count(summary['floats_up'])} floats up in {summary['rounds']} rounds",
-        "computed": f"{count(summary['flops'])}FLOP in {_clock(summary['seconds'])}",
+        "computed": f"{count(summary['flops'])}FLOP in {clock(summary['seconds'])}",
     }
     for target in summary["targets"]:
         reached = f"round {target['round']}, {count(target['floats'])} floats"
@@ -113,6 +115,14 @@ def working() -> Iterator[Callable[[str, int, int], None]]:
         spectator.stop()
 
 
+class Counted(ProgressColumn):
+    """How much is done: as counted by who shows the bar, else in steps."""
+
+    def render(self, task: Task) -> Text:
+        steps = f"{task.completed:.0f}/{task.total:.0f}"
+        return Text(task.fields["counted"] or steps)
+
+
 class Spectator(Listener):
     """Bars on a terminal; elsewhere a line per round."""
 
@@ -121,11 +131,12 @@ class Spectator(Listener):
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            Counted(),
             TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
+            speed_estimate_period=3600,  # seconds: rounds may take minutes
         )
         self._tasks: dict[str, TaskID] = {}
         self._rounds = 0
@@ -144,7 +155,7 @@ class Spectator(Listener):
     def planned(self, plan: Plan) -> None:
         workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
         self.console.print(
-            f"a big run: about {_clock(plan.seconds)} with {workers}, "
+            f"a big run: about {clock(plan.seconds)} with {workers}, "
             f"{count(plan.memory)}B of memory, up to {count(plan.disk)}B of disk"
         )
         self.console.print(
@@ -185,16 +196,18 @@ class Spectator(Listener):
             spent = time.monotonic() - self._began
             left = spent / (row["round"] - self._first) * (self._rounds - row["round"])
             line = f"round {row['round']}/{self._rounds}  {note}  {row['seconds']:.1f} s"
-            self.console.print(f"{line}  {_clock(left)} left" if left else line)
+            self.console.print(f"{line}  {clock(left)} left" if left else line)
 
-    def bar(self, label: str, done: int, total: int, note: str = "") -> None:
-        """Shows how far something is, on a terminal."""
+    def bar(self, label: str, done: float, total: float, note: str = "", counted: str = "") -> None:
+        """Shows how far something is, on a terminal; `counted` says it in words."""
         if not self.console.is_terminal:
             return
         if label not in self._tasks:
-            self._tasks[label] = self.bars.add_task(label, total=total, note=note)
+            self._tasks[label] = self.bars.add_task(label, total=total, note=note, counted="")
             self.bars.start()
-        self.bars.update(self._tasks[label], completed=done, total=total, note=note)
+        self.bars.update(
+            self._tasks[label], completed=done, total=total, note=note, counted=counted
+        )
 
     def _hide(self, label: str) -> None:
         if (bar := self._tasks.pop(label, None)) is not None:
@@ -207,7 +220,8 @@ def _how_to_resume(directory: Path) -> str:
     return "stopped before the first round; nothing was written"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A time as people read it."""
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d} min"

@@ -1,0 +1,143 @@
+"""Figures 3 and 4: accuracy against rounds, and its distribution over clients."""
+
+from collections.abc import Iterable
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, label
+from pfedes.paper.tables import cells, setting
+from pfedes.report.figures import STYLE, method_style
+from pfedes.table import Table
+
+
+def curves(results: Results) -> Exhibit:
+    """A panel per data set and N, a line per method."""
+    rows = []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 4.6))
+        grid = figure.subplots(len(DATA), len(SCENARIOS), squeeze=False)
+        for line, data in enumerate(DATA):
+            for place, clients in enumerate(SCENARIOS):
+                axes = grid[line][place]
+                for method in COMPARED:
+                    cell = setting(method, data, clients, homogeneous=False)
+                    if (record := results.record(cell)) is None:
+                        continue
+                    accuracies = [record.summary["initial_accuracy"]]
+                    accuracies += [row["accuracy"] for row in record.rounds]
+                    axes.plot(
+                        [100 * value for value in accuracies],
+                        label=NAMES[method],
+                        markevery=max(1, len(accuracies) // 6),
+                        markersize=3.5,
+                        linewidth=1.2,
+                        **method_style(method),
+                    )
+                    rows.append(
+                        [
+                            NAMES[method],
+                            DATA[data],
+                            str(clients),
+                            *(f"{100 * at(accuracies, share):.2f}" for share in (0.25, 0.5, 1)),
+                        ]
+                    )
+                axes.set_title(label(data, clients, results.scale.sources), fontsize=9)
+                axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        for axes in grid[-1]:
+            axes.set_xlabel("round")
+        for line in grid:
+            line[0].set_ylabel("mean accuracy (%)")
+        legend(figure, grid.flat)
+    columns = ["method", "data", "N", *(f"after {part}" for part in ("1/4", "1/2", "all"))]
+    return Exhibit({"convergence": Table(columns, rows)}, {"convergence": figure})
+
+
+def at(accuracies: list[float], share: float) -> float:
+    """The accuracy after a share of the rounds."""
+    return accuracies[round(share * (len(accuracies) - 1))]
+
+
+def legend(figure: Figure, panels: Iterable[Axes]) -> None:
+    """One legend for all panels, of every line that is in any of them."""
+    handles: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(7, len(handles)),
+            fontsize=8,
+            frameon=False,
+            handlelength=2.6,
+            columnspacing=1.2,
+        )
+
+
+def boxes(results: Results) -> Exhibit:
+    """Boxes of the clients' accuracies; '+' is their mean, as in the paper."""
+    rows = []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 5.0))
+        grid = figure.subplots(len(DATA), len(SCENARIOS), squeeze=False, sharey="row")
+        for line, data in enumerate(DATA):
+            for place, clients in enumerate(SCENARIOS):
+                axes = grid[line][place]
+                found = {
+                    NAMES[method]: [100 * value for value in record.summary["accuracies"]]
+                    for method in COMPARED
+                    if (record := results.record(setting(method, data, clients, homogeneous=False)))
+                }
+                if found:
+                    axes.boxplot(
+                        found.values(),
+                        tick_labels=found.keys(),
+                        showmeans=True,
+                        meanprops={"marker": "+", "markeredgecolor": "#d55e00", "markersize": 8},
+                        medianprops={"color": "#0072b2"},
+                        flierprops={"markersize": 3},
+                        widths=0.6,
+                    )
+                axes.tick_params(axis="x", rotation=90, labelsize=8)
+                axes.set_title(label(data, clients, results.scale.sources), fontsize=9)
+                for name, values in found.items():
+                    rows.append([name, DATA[data], str(clients), *spread(values)])
+        for line in grid:
+            line[0].set_ylabel("accuracy of a client (%)")
+    columns = ["method", "data", "N", "mean", "standard deviation", "worst", "quartile 1"]
+    columns += ["median", "quartile 3", "best"]
+    note = (
+        "Standard deviations are over clients. A client of 60 test images, as at N=100, has a "
+        "standard error of 4 points at 90 % and of 6 at 50 %."
+    )
+    return Exhibit({"individual": Table(columns, rows)}, {"individual": figure}, [note])
+
+
+def spread(values: list[float]) -> list[str]:
+    """Mean, standard deviation, and the five numbers of a box."""
+    numbers = [np.mean(values), np.std(values), *np.percentile(values, [0, 25, 50, 75, 100])]
+    return [f"{number:.2f}" for number in numbers]
+
+
+CONVERGENCE = Experiment(
+    name="convergence",
+    title="Accuracy against communication rounds",
+    source="Figure 3",
+    settings=lambda scale: cells(homogeneous=False),
+    show=curves,
+)
+INDIVIDUAL = Experiment(
+    name="individual",
+    title="Distribution of the clients' accuracies",
+    source="Figure 4",
+    settings=lambda scale: cells(homogeneous=False),
+    show=boxes,
+)

@@ -1,0 +1,135 @@
+"""What an experiment is: the runs it wants, and what it shows of them."""
+
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from pfedes.config import Config
+from pfedes.files import parse_json, read, write_atomically
+from pfedes.paper.record import Record, not_converged
+from pfedes.paper.scale import Scale
+from pfedes.paper.setting import Setting
+from pfedes.run import Run, open_run
+from pfedes.sweep import Cell
+from pfedes.table import Table
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """What people look at. Names become file names."""
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What takes a run's states to know. Kept beside its record, so it outlives them."""
+
+    name: str
+    settings: Sequence[Setting]
+    take: Callable[[Run], Any]
+
+    def of(self, directory: Path) -> Any | None:
+        """The measurement of a run; None where it was not taken while there were states."""
+        path = directory / f"{self.name}.json"
+        if not path.is_file():
+            if not (directory / "state").is_dir():
+                return None
+            write_atomically(path, json.dumps(self.take(open_run(directory))).encode())
+        return parse_json(path, read(path))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One result of the paper."""
+
+    name: str
+    title: str
+    source: str  # where it stands in the paper
+    settings: Callable[[Scale], Sequence[Setting]]
+    show: Callable[["Results"], Exhibit]
+    measures: tuple[Measure, ...] = ()
+
+
+def cell_of(config: Config, root: Path) -> Cell:
+    """The place of a run, known by what determines its result: equal runs are run once."""
+    source = config.data.source.partition(":")[0]
+    crowd = f"n{config.partition.clients}"
+    name = f"{config.method.name}-{source}-{crowd}-{config.result_digest()[:8]}"
+    return Cell(name, config, root / "cells" / name)
+
+
+class Results:
+    """The finished runs of an experiment, by setting."""
+
+    def __init__(self, scale: Scale, root: Path, reasons: Mapping[str, str] | None = None) -> None:
+        self.scale = scale
+        self.root = root
+        self._reasons = reasons or {}  # why a cell has no result, by its name
+
+    def record(self, setting: Setting) -> Record | None:
+        """The run of a setting; of a grid the one that did best on validation, never on test."""
+        records = [record for cell in self.cells(setting) if (record := _record(cell))]
+        return max(records, key=lambda record: record.validation, default=None)
+
+    def records(self, settings: Sequence[Setting]) -> list[Record]:
+        return [record for setting in settings if (record := self.record(setting))]
+
+    def reason(self, setting: Setting) -> str:
+        """Why a setting has no result."""
+        reasons = [self._reasons.get(cell.name, "") for cell in self.cells(setting)]
+        return next(filter(None, reasons), "not run yet")
+
+    def accuracy(self, settings: Sequence[Setting]) -> "Accuracy":
+        """Over the seeds that are there."""
+        records = self.records(settings)
+        if not records:
+            reason = self.reason(settings[0])
+            return Accuracy((), "-" if "finite" in reason else "", reason)
+        if failure := next(filter(None, map(not_converged, records)), None):
+            return Accuracy((), "-", failure)
+        return Accuracy(tuple(100 * record.accuracy for record in records))
+
+    def measured(self, setting: Setting, measure: Measure) -> Any | None:
+        """What was measured on a setting's run, if it was run."""
+        record = self.record(setting)
+        return None if record is None else measure.of(record.directory)
+
+    def cells(self, setting: Setting) -> list[Cell]:
+        """The places of a setting's runs: several where a grid is searched."""
+        return [cell_of(config, self.root) for config in self.scale.configs(setting)]
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """In percent, of each seed; `mark` stands where there is none."""
+
+    seeds: tuple[float, ...]
+    mark: str = ""
+    reason: str = ""
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.seeds) if self.seeds else None
+
+    def __str__(self) -> str:
+        if not self.seeds:
+            return self.mark
+        if len(self.seeds) == 1:
+            return f"{self.seeds[0]:.2f}"
+        return f"{self.mean:.2f} ± {statistics.stdev(self.seeds):.2f}"
+
+    def minus(self, other: float | None) -> str:
+        """The difference in points, with its sign."""
+        return "" if self.mean is None or other is None else f"{self.mean - other:+.2f}"
+
+
+def _record(cell: Cell) -> Record | None:
+    return Record.of(cell.directory, cell.config)

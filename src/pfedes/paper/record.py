@@ -1,0 +1,96 @@
+"""What is left of a finished run when its states are gone: configuration, result and rows."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pfedes.config import Config, configure
+from pfedes.errors import DamageError
+from pfedes.files import parse_json, read, write_atomically
+from pfedes.recorder import Row
+
+KEPT = ("config.toml", "summary.json", "rounds.jsonl")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run as its files tell it; a run directory has them, and an archive."""
+
+    directory: Path
+    config: Config
+    summary: Row
+    rounds: list[Row]
+
+    @classmethod
+    def of(cls, directory: Path, wanted: Config) -> "Record | None":
+        """The record in a directory; None where no such run is finished there."""
+        if not all((directory / name).is_file() for name in KEPT):
+            return None
+        config = configure(directory / "config.toml")
+        if config.result_digest() != wanted.result_digest():
+            return None  # a default has changed since
+        summary = parse_json(path := directory / "summary.json", read(path))
+        rounds = list(_rows(directory / "rounds.jsonl"))
+        try:
+            if summary["rounds"] < config.train.rounds or len(rounds) < summary["rounds"]:
+                return None
+        except (KeyError, TypeError):
+            raise DamageError(f"{path} is not a summary") from None
+        return cls(directory, config, summary, rounds)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean test accuracy over all clients after the last round."""
+        return float(self.summary["mean_accuracy"])
+
+    @property
+    def validation(self) -> float:
+        """The best validation accuracy of any round: what a grid is judged by."""
+        return max((row["val_accuracy"] or 0.0 for row in self.rounds), default=0.0)
+
+    @property
+    def seconds(self) -> float:
+        return float(self.summary["seconds"])
+
+    def archive(self, directory: Path) -> None:
+        """Copies the record, and what was measured on its run, without any state."""
+        directory.mkdir(parents=True, exist_ok=True)
+        measured = sorted(path.name for path in self.directory.glob("*.json"))
+        for name in dict.fromkeys([*KEPT, *measured]):
+            content = read(self.directory / name)
+            if name == "environment.json":
+                # The command holds paths that mean nothing elsewhere.
+                facts = parse_json(self.directory / name, content)
+                kept = {key: value for key, value in facts.items() if key != "command"}
+                content = json.dumps(kept, indent=2).encode()
+            write_atomically(directory / name, content)
+        rows = self.directory / "clients.jsonl"
+        if rows.is_file():
+            packed = gzip.compress(read(rows), mtime=0)  # the same rows, the same file
+            write_atomically(directory / "clients.jsonl.gz", packed)
+
+
+def _rows(path: Path) -> Iterator[Any]:
+    for line in read(path).splitlines():
+        yield parse_json(path, line)
+
+
+def not_converged(record: Record) -> str | None:
+    """Why a run counts as not converged, printed as '-' like in the paper; None if it did."""
+    accuracies = [row["accuracy"] for row in record.rounds]
+    start, last = record.summary["initial_accuracy"], record.summary["last10_accuracy"]
+    if max(accuracies) < start + LEAST_GAIN:
+        return f"never {100 * LEAST_GAIN:.0f} points above the untrained models"
+    if last < max(accuracies) / 2:
+        return "its last ten rounds are worse than half of its best one"
+    return None
+
+
+LEAST_GAIN = 0.05
+RULE = (
+    "'-' means not converged: the loss was no longer finite, or no round was 5 points better than "
+    "the untrained models, or the mean of the last ten rounds is below half of the best round."
+)

@@ -1,0 +1,127 @@
+"""Figure 6: the clients' representations in two dimensions."""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from pfedes.models.head import represent
+from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
+from pfedes.paper.setting import NAMES, label
+from pfedes.paper.tables import setting
+from pfedes.report.figures import STYLE
+from pfedes.run import Run
+from pfedes.table import Table
+
+METHODS = ("fedproto", "pfedes")
+MARKS = "os^vD*PXd>"
+SAMPLES = 100
+"""Of each client's test images; all of them would hide one another."""
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Points in the plane, with class and client; and how well neighbours share their class."""
+    from sklearn.manifold import TSNE
+    from sklearn.metrics import silhouette_score
+
+    representations, classes, clients = [], [], []
+    for number, name in enumerate(sorted(run.manifest.clients)):
+        batch = next(run.simulation.population.client(name).test.in_order(SAMPLES))
+        model = run.model(name)
+        with torch.no_grad():
+            representations.append(represent(model, batch.x)[0].numpy())
+        classes += batch.y.tolist()
+        clients += [number] * len(batch.y)
+    points = np.concatenate(representations)
+    reduced = TSNE(
+        perplexity=min(30.0, (len(points) - 1) / 3), init="pca", random_state=0
+    ).fit_transform(points)
+    kinds = np.array(clients) * (max(classes) + 1) + np.array(classes)
+    return {
+        "x": reduced[:, 0].round(3).tolist(),
+        "y": reduced[:, 1].round(3).tolist(),
+        "class": classes,
+        "client": clients,
+        "silhouette": float(silhouette_score(points, kinds)),
+    }
+
+
+def show(results: Results) -> Exhibit:
+    """A panel per method: colour is the class, the mark the client."""
+    rows = []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.2, 4.0))
+        for axes, method in zip(figure.subplots(1, len(METHODS)), METHODS, strict=True):
+            found = results.measured(cell(method), MEASURE)
+            axes.set(xticks=[], yticks=[])
+            axes.grid(False)
+            axes.set_title(NAMES[method], fontsize=9)
+            if found is None:
+                axes.text(0.5, 0.5, "not run yet", transform=axes.transAxes, ha="center")
+                continue
+            plot(figure, axes, found)
+            rows.append(
+                [
+                    NAMES[method],
+                    str(len(found["x"])),
+                    str(len(set(found["client"]))),
+                    f"{found['silhouette']:.3f}",
+                ]
+            )
+    columns = ["method", "images", "clients", "silhouette of (client, class) in 500 dimensions"]
+    notes = [
+        f"{label('cifar10', 10, results.scale.sources)}, heterogeneous; at most {SAMPLES} test "
+        "images of each client, t-SNE with a fixed seed.",
+        "The silhouette (-1 to 1) is taken in the representations themselves: distances between "
+        "clusters in a t-SNE picture mean little. Every client has its own model, so its cluster "
+        "lies apart whatever was learned.",
+    ]
+    return Exhibit({"tsne": Table(columns, rows)}, {"tsne": figure}, notes)
+
+
+def plot(figure: Figure, axes: Any, found: dict[str, Any]) -> None:
+    x, y, classes, clients = (np.array(found[key]) for key in ("x", "y", "class", "client"))
+    colours = mpl.colormaps["tab10" if classes.max() < 10 else "tab20"]
+    for client in np.unique(clients):
+        chosen = clients == client
+        axes.scatter(
+            x[chosen],
+            y[chosen],
+            c=[colours(int(kind) % colours.N) for kind in classes[chosen]],
+            marker=MARKS[client % len(MARKS)],
+            s=9,
+            linewidths=0.2,
+            edgecolors="white",
+            label=f"client {client}",
+        )
+    if figure.axes[0] is axes:
+        handles, names = axes.get_legend_handles_labels()
+        legend = figure.legend(
+            handles,
+            names,
+            loc="outside lower center",
+            ncols=5,
+            fontsize=7,
+            frameon=False,
+            title="marked by client, coloured by class",
+            title_fontsize=8,
+        )
+        for handle in filter(None, legend.legend_handles):
+            mpl.artist.setp(handle, facecolor="#555555")
+
+
+def cell(method: str) -> Any:
+    return setting(method, "cifar10", 10, homogeneous=False)
+
+
+MEASURE = Measure("tsne", [cell(method) for method in METHODS], measure)
+TSNE = Experiment(
+    name="tsne",
+    title="Representations of all clients, 500 to 2 dimensions",
+    source="Figure 6",
+    settings=lambda scale: [cell(method) for method in METHODS],
+    show=show,
+    measures=(MEASURE,),
+)
