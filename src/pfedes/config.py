@@ -66,11 +66,14 @@ class Config(Section):
 
         Keys at their defaults do not count, so that a key that is new tomorrow changes no digest.
         """
-        tree = self.settled().model_dump(
-            mode="json",
-            exclude={"data": {"dir"}, "evaluate": {"targets"}, "runtime": True, "compare": True},
-            exclude_defaults=True,
-        )
+        indifferent = {
+            "data": self.data.model_copy(update={"dir": ""}),
+            "evaluate": self.evaluate.model_copy(update={"targets": EvaluateConfig().targets}),
+            "runtime": RuntimeConfig(),
+            "compare": {},
+        }
+        settled = self.settled().model_copy(update=indifferent)
+        tree = settled.model_dump(mode="json", exclude_defaults=True)
         return _digest(json.dumps([self.method.name, tree], sort_keys=True))
 
     def federation_digest(self) -> str:

@@ -95,10 +95,8 @@ class Overview:
                 self._told.add(outcome.cell.name)
                 self._tell(outcome)
         ended = {outcome.cell.name for outcome in outcomes}
-        done = sum(
-            self.weights[cell.name] * (cell.rounds if cell.name in ended else cell.rounds_done())
-            for cell in self.cells
-        )
+        done = sum(self.weights[c.name] * c.rounds for c in self.cells if c.name in ended)
+        done += sum(self.weights[cell.name] * cell.rounds_done() for cell in working)
         total = sum(self.weights[cell.name] * cell.rounds for cell in self.cells)
         names = ", ".join(cell.name for cell in working)
         runs = f"{len(ended)} of {len(self.cells)} runs"

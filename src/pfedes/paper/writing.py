@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ def write(exhibit: Exhibit, experiment: Experiment, scale: Scale, directory: Pat
     """Writes everything below a directory and says what was written, the page first."""
     directory.mkdir(parents=True, exist_ok=True)
     files = {"README.md": page(exhibit, experiment, scale).encode()}
-    for name, table in exhibit.tables.items():
+    for name, shown in exhibit.tables.items():
+        # A table is pasted alone: what it must not be read without goes with it.
+        table = replace(shown, notes=[*shown.notes, *exhibit.notes, *_caveats(scale)])
         files[f"{name}.md"] = table.to_markdown().encode()
         files[f"{name}.csv"] = table.to_csv().encode()
         files[f"{name}.tex"] = table.to_latex().encode()
@@ -43,6 +46,10 @@ def drawn(figure: Figure, kind: str) -> bytes:
 def page(exhibit: Exhibit, experiment: Experiment, scale: Scale) -> str:
     """All of it as Markdown."""
     return "\n\n".join(_parts(exhibit, experiment, scale)) + "\n"
+
+
+def _caveats(scale: Scale) -> list[str]:
+    return [f"Scale {scale.name}. {text}" for text in scale.deviations]
 
 
 def _parts(exhibit: Exhibit, experiment: Experiment, scale: Scale) -> Iterator[str]:

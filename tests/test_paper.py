@@ -1,0 +1,344 @@
+"""The paper's experiments: every one runs, shows what it should, and shares its runs."""
+
+import csv
+import fcntl
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pfedes.config import configure
+from pfedes.errors import ConfigError
+from pfedes.paper import experiment_named, experiments
+from pfedes.paper.claims import spent
+from pfedes.paper.experiment import Accuracy, Results, cell_of
+from pfedes.paper.performing import Work
+from pfedes.paper.published import published
+from pfedes.paper.record import Record, not_converged
+from pfedes.paper.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
+from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
+from pfedes.paper.sweeps import EXTRACTOR_EPOCHS, MU, NON_IID
+from pfedes.paper.tables import cells, from_paper, setting
+from pfedes.paper.tradeoff import common_target
+from running import rows as json_rows
+
+
+def command(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pfedes", "paper", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments at the smallest scale, run once by whichever test process comes first."""
+    shared = tmp_path_factory.getbasetemp().parent / "paper"
+    shared.mkdir(exist_ok=True)
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "done").exists():
+            done = command("all", "--out", str(shared / "out"), "--quiet")
+            assert done.returncode == 0, done.stderr
+            pages = [Path(line).parent.name for line in done.stdout.splitlines()]
+            assert pages == list(experiments())
+            (shared / "done").touch()
+    return shared / "out"
+
+
+def table(place: Path, experiment: str, name: str) -> list[dict[str, str]]:
+    with (place / experiment / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def records(place: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], Path]]:
+    for cell in sorted((place / "cells").iterdir()):
+        yield (
+            json.loads((cell / "summary.json").read_text()),
+            json_rows(cell / "rounds.jsonl"),
+            cell,
+        )
+
+
+def test_the_list_names_them_all() -> None:
+    done = command("list")
+    assert done.returncode == 0
+    for name, experiment in experiments().items():
+        (line,) = re.findall(rf"^{name} .*$", done.stdout, re.MULTILINE)
+        assert experiment.title in line
+        assert experiment.source in line
+    for name in SCALES:
+        assert re.search(rf"^{name} ", done.stdout, re.MULTILINE)
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_wrong_words_get_one_line() -> None:
+    for words, what in (
+        (["tabel-homogeneous"], "did you mean 'table-homogeneous'"),
+        (["models", "--scale", "laptpo"], "did you mean 'laptop'"),
+        (["models", "--plan", "--draw"], "give one of them"),
+    ):
+        done = command(*words)
+        assert done.returncode == 2
+        assert what in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_every_experiment_leaves_all_its_files(everything: Path) -> None:
+    for name, experiment in experiments().items():
+        place = everything / name
+        page = (place / "README.md").read_text()
+        assert page.startswith(f"# {experiment.title}\n")
+        assert SMOKE.deviations[-1] in page
+        for kind in ("md", "csv", "tex"):
+            assert list(place.glob(f"*.{kind}")), (name, kind)
+        for picture in re.findall(r"\]\((.*)\.png\)", page):
+            assert (place / f"{picture}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+            assert (place / f"{picture}.pdf").read_bytes()[:5] == b"%PDF-"
+            assert "<svg" in (place / f"{picture}.svg").read_text()[:1000]
+
+
+def test_the_tables_hold_every_method_scenario_and_the_papers_values(everything: Path) -> None:
+    for kind in ("homogeneous", "heterogeneous"):
+        for data in DATA:
+            rows = table(everything, f"table-{kind}", data)
+            assert [row["method"] for row in rows] == [NAMES[method] for method in COMPARED]
+            for method, row in zip(COMPARED, rows, strict=True):
+                for clients in SCENARIOS:
+                    theirs = from_paper(method, data, clients, homogeneous=kind == "homogeneous")
+                    printed = row[f"N={clients}: paper"]
+                    assert printed == ("-" if theirs is None else f"{theirs:.2f}")
+                    ours = row[f"N={clients}: ours"]
+                    assert re.fullmatch(r"-|\d+\.\d\d( ± \d+\.\d\d)?", ours), row
+                    if theirs is not None and ours != "-":
+                        difference = float(row[f"N={clients}: difference"])
+                        assert difference == pytest.approx(
+                            float(ours.split()[0]) - theirs, abs=0.011
+                        )
+    page = (everything / "table-heterogeneous" / "README.md").read_text()
+    assert "not converged" in page
+    assert "seeds 0, 1, 2" in page
+    assert r"\toprule" in (everything / "table-homogeneous" / "cifar10.tex").read_text()
+
+
+def test_a_cell_of_the_table_is_the_runs_accuracy(everything: Path) -> None:
+    record = Results(SMOKE, everything).record(setting("fml", "cifar10", 10, homogeneous=True))
+    assert record is not None
+    assert record.config.models.pool == ("cnn1",)
+    assert record.config.method.name == "fml"
+    summary = json.loads((record.directory / "summary.json").read_text())
+    (row,) = [r for r in table(everything, "table-homogeneous", "cifar10") if r["method"] == "FML"]
+    assert row["N=10: ours"] == f"{100 * summary['mean_accuracy']:.2f}"
+
+
+def test_curves_boxes_and_sweeps_have_all_their_marks(everything: Path) -> None:
+    assert len(table(everything, "convergence", "convergence")) == 7 * 6
+    assert len(table(everything, "individual", "individual")) == 7 * 6
+    for row in table(everything, "individual", "individual"):
+        numbers = [
+            float(row[key]) for key in ("worst", "quartile 1", "median", "quartile 3", "best")
+        ]
+        assert numbers == sorted(numbers)
+    results = Results(SMOKE, everything)
+    figure = experiment_named("convergence").show(results).figures["convergence"]
+    assert [len(axes.lines) for axes in figure.axes] == [7] * 6
+    boxes = experiment_named("individual").show(results).figures["individual"]
+    assert [len(axes.get_xticklabels()) for axes in boxes.axes] == [7] * 6
+    for name, panels in (("noniid", 2), ("participation", 2), ("sensitivity", 4)):
+        figure = experiment_named(name).show(results).figures[name]
+        assert len(figure.axes) == panels
+        lines = 1 if name == "sensitivity" else 2
+        assert all(len(axes.lines) == lines for axes in figure.axes)
+    assert [row["c"] for row in table(everything, "noniid", "c-cifar100")] == [
+        *("10", "30", "50", "70", "90", "100")
+    ]
+    assert len(table(everything, "participation", "c-cifar10")) == 6
+    assert len(table(everything, "sensitivity", "mu-cifar10")) == 5
+    assert len(table(everything, "sensitivity", "e_fe-cifar100")) == 4
+
+
+def test_the_tradeoff_keeps_payload_and_rounds_apart(everything: Path) -> None:
+    ratios = table(everything, "tradeoff", "ratios")
+    assert len(ratios) == 6
+    for row in ratios:
+        if row["rounds until"] not in ("-", "1.00"):
+            continue
+        # FedProto: two classes of 500 numbers, up in every round, down in all but the first.
+        assert 0.5 < float(row["payload per round"]) < 2.3
+    costs = table(everything, "tradeoff", "tradeoff")
+    assert len(costs) == 12
+    assert {row["paper's target"] for row in costs if row["data"] == "CIFAR-100"} == {
+        *("70%", "60%", "50%")
+    }
+
+
+def test_pictures_that_need_states_outlive_them(everything: Path) -> None:
+    results = Results(SMOKE, everything)
+    assert not list(everything.glob("cells/*/state"))
+    exhibit = experiment_named("tsne").show(results)
+    rows = exhibit.tables["tsne"].rows
+    assert [row[0] for row in rows] == ["FedProto", "pFedES"]
+    assert all(row[2] == "5" for row in rows)
+    assert [len(axes.collections) for axes in exhibit.figures["tsne"].axes] == [5, 5]
+    exhibit = experiment_named("enhanced").show(results)
+    assert len(exhibit.tables["enhanced"].rows) == 5
+    assert len(exhibit.figures["enhanced"].axes) == 10
+
+
+def test_every_claim_has_a_verdict(everything: Path) -> None:
+    rows = table(everything, "claims", "claims")
+    assert len(rows) == 16
+    assert {row["verdict"] for row in rows} <= {"confirmed", "not confirmed"}
+    says = "\n".join(row["the paper says: pFedES"] for row in rows)
+    for figure in ("1.00", "1.61", "1/224", "1/5.85"):
+        assert figure in says
+    assert "443 floats each way against 2,621,558" in rows[-1]["we found"]
+
+
+def test_the_ablation_pairs_seeds(everything: Path) -> None:
+    rows = {row["variant"]: row for row in table(everything, "ablation", "ablation")}
+    assert len(rows) == 5
+    for row in rows.values():
+        assert len(row["by seed"].split()) == 3
+    assert rows["pFedES"]["pFedES is ahead by"].split() == ["+0.00"] * 3
+    mine, other = (
+        [float(value) for value in rows[name]["by seed"].split()]
+        for name in ("pFedES", "Standalone")
+    )
+    ahead = [float(value) for value in rows["Standalone"]["pFedES is ahead by"].split()]
+    assert ahead == pytest.approx([a - b for a, b in zip(mine, other, strict=True)], abs=0.011)
+    assert rows["pFedES"]["floats sent up"] != "0"
+    assert rows["pFedES, local"]["floats sent up"] == rows["Standalone"]["floats sent up"] == "0"
+
+
+def test_nothing_is_run_twice_and_everything_can_be_drawn_again(
+    everything: Path, tmp_path: Path
+) -> None:
+    wanted = [
+        config
+        for e in experiments().values()
+        for s in e.settings(SMOKE)
+        for config in SMOKE.configs(s)
+    ]
+    different = {config.result_digest() for config in wanted}
+    assert len(list((everything / "cells").iterdir())) == len(different) < len(wanted)
+    assert Work(list(experiments().values()), SMOKE, everything).missing() == []
+    # An archive has no states, and gives the same tables and figures.
+    done = command("all", "--out", str(everything), "--draw", "--quiet", "--archive", "kept")
+    assert done.returncode == 0, done.stderr
+    done = command("all", "--out", "kept", "--draw", "--quiet")
+    assert done.returncode == 0, done.stderr
+    made = sorted(path.relative_to("kept") for path in Path("kept").glob("*/*.*"))
+    assert len(made) > 100
+    for path in made:
+        assert (Path("kept") / path).read_bytes() == (everything / path).read_bytes(), path
+    assert str(everything) not in "".join(
+        p.read_text() for p in Path("kept").glob("cells/*/*.json")
+    )
+
+
+def test_the_plan_starts_nothing(tmp_path: Path) -> None:
+    done = command("table-homogeneous", "--plan", "--out", "o")
+    assert done.returncode == 0
+    assert "42, of which 0 are finished" in done.stdout
+    assert re.search(r"time +about \d+:\d\d min", done.stdout)
+    assert not (tmp_path / "o").exists()
+    # The paper's grid: eight choices of E and B, times 1, 9, 2, 1, 3, 3 and 20 of the methods'.
+    work = Work([experiment_named("table-homogeneous")], FULL, tmp_path)
+    assert len(work.cells()) == 6 * 8 * (1 + 9 + 2 + 1 + 3 + 3 + 20)
+
+
+def test_settings_become_configurations() -> None:
+    (laptop,) = LAPTOP.configs(setting("pfedes", "cifar100", 50, homogeneous=False))
+    assert laptop.partition.clients == 50
+    assert laptop.partition.classes_per_client == 10
+    assert laptop.train.selected(50) == 10
+    assert (laptop.method.mu, laptop.method.extractor_epochs) == (0.1, 1)
+    (full,) = FULL.configs(EXTRACTOR_EPOCHS.setting("pfedes", "cifar10", 20))
+    assert (full.method.extractor_epochs, full.train.epochs, full.train.rounds) == (20, 10, 500)
+    (smoke,) = SMOKE.configs(NON_IID.setting("fedproto", "cifar100", 30))
+    assert smoke.partition.classes_per_client == 6
+    (half,) = LAPTOP.configs(Setting("pfedes", participation=0.5))
+    assert (half.train.rounds, half.train.selected(100)) == (8, 50)
+
+
+def test_equal_runs_have_one_place(tmp_path: Path) -> None:
+    (of_table,) = LAPTOP.configs(setting("pfedes", "cifar10", 100, homogeneous=False))
+    (of_sweep,) = LAPTOP.configs(MU.setting("pfedes", "cifar10", 0.1))
+    (other,) = LAPTOP.configs(Setting("pfedes", options=option(mu=0.2)))
+    assert cell_of(of_table, tmp_path) == cell_of(of_sweep, tmp_path)
+    assert cell_of(other, tmp_path).directory != cell_of(of_table, tmp_path).directory
+    elsewhere = configure(method="fd", data_dir=tmp_path, settings={"runtime.threads": 2})
+    assert elsewhere.result_digest() == configure(method="fd").result_digest()
+    assert configure(method="fd").result_digest() != configure(method="fml").result_digest()
+    assert configure(seed=1).result_digest() != configure().result_digest()
+
+
+def record(accuracies: list[float], **summary: Any) -> Record:
+    rounds = [
+        {"accuracy": value, "val_accuracy": value, "floats_down": 1, "floats_up": 2}
+        | {"flops": 10, "seconds": 0.5}
+        for value in accuracies
+    ]
+    last = sum(accuracies[-10:]) / len(accuracies[-10:])
+    known = {"initial_accuracy": 0.1, "last10_accuracy": last, "mean_accuracy": accuracies[-1]}
+    return Record(Path(), configure(), {**known, **summary}, rounds)
+
+
+def test_the_rule_of_convergence() -> None:
+    assert not_converged(record([0.2, 0.5, 0.6])) is None
+    assert "never 5 points" in str(not_converged(record([0.1, 0.14, 0.12])))
+    assert "worse than half" in str(not_converged(record([0.9] + [0.2] * 10)))
+
+
+def test_costs_until_a_target_by_hand() -> None:
+    run = record([0.3, 0.52, 0.61])
+    assert common_target(0.5, [run]) == 0.5
+    assert common_target(0.9, [run]) == 0.6
+    assert common_target(0.9, [run, record([0.04])]) is None
+    assert spent(run, 0.5, "round") == 2
+    assert spent(run, 0.5, "floats") == 6
+    assert spent(run, 0.6, "flops") == 30
+    assert spent(run, 0.6, "seconds") == 1.5
+
+
+def test_accuracies_over_seeds_by_hand() -> None:
+    assert str(Accuracy((50.0, 60.0))) == "55.00 ± 7.07"
+    assert Accuracy((50.0, 60.0)).minus(56.0) == "-1.00"
+    assert str(Accuracy((), "-")) == "-"
+    assert Accuracy(()).minus(3.0) == ""
+
+
+def test_the_papers_numbers_are_those_of_its_tables() -> None:
+    assert published("Table 3", "pFedES", "N=50, C=20%, CIFAR-100") == 64.32
+    assert published("Table 2", "FD", "N=100, C=10%, CIFAR-10") is None
+    with pytest.raises(KeyError, match="no value"):
+        published("Table 4", "pFedES", "N=50")
+    # The two gains that the paper claims follow from its own tables.
+    for homogeneous, gain in ((True, 1.00), (False, 1.61)):
+        leads = []
+        for cell in cells(homogeneous=homogeneous, methods=["pfedes"]):
+            values = {
+                method: from_paper(method, cell.data, cell.clients, homogeneous=homogeneous)
+                for method in COMPARED
+            }
+            own = values.pop("pfedes")
+            assert own is not None
+            leads.append(own - max(value for value in values.values() if value is not None))
+        assert max(leads) == pytest.approx(gain)
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'claims'"):
+        experiment_named("claim")
+    with pytest.raises(ConfigError, match="unknown scale"):
+        scale_named("huge")
