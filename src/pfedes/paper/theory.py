@@ -58,6 +58,8 @@ def measure(
     At most `points` iterations of a round are measured, each at the price of about two epochs.
     Curvature is taken before so many rounds, evenly spread, each at the price of some ten.
     """
+    if min(points, curvatures) < 1:
+        raise ConfigError(f"points = {points}, curvatures = {curvatures}: both must be at least 1")
     replay = Replay(run, client)
     rounds = replay.rounds
     train, method = run.config.train, replay.method.config

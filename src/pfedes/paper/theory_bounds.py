@@ -87,7 +87,7 @@ class Measurements(Section):
     rounds: tuple[LocalWork, ...] = Field(min_length=1)
     secants: tuple[float, ...]  # ||g' - g|| / ||w' - w|| from point to point
     bends: tuple[float, ...]  # 2 (L' - L - <g, w' - w>) / ||w' - w||^2 likewise
-    curvatures: tuple[Curvature, ...]
+    curvatures: tuple[Curvature, ...] = Field(min_length=1)
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")

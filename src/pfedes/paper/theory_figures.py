@@ -51,8 +51,9 @@ def _panels(
         for axes, measured in zip(panels, measurements, strict=True):
             draw(axes, measured)
             axes.set_title(f"{measured.client}, {measured.architecture}", fontsize=10, loc="left")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False)
+        lines = {line.get_label(): line for axes in panels for line in axes.lines}
+        shown = [line for label, line in lines.items() if not label.startswith("_")]
+        figure.legend(handles=shown, loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
@@ -73,7 +74,7 @@ def _draw_lemma(axes: Axes, measured: Measurements) -> None:
         [rounds[i] for i in above], [losses[i] for i in above],
         color="black", linestyle="none", marker="x", label="above Lemma 1 as written",
     )  # fmt: skip
-    axes.set(xlabel="round", ylabel="loss")
+    axes.set(xlabel="round", ylabel="loss", xlim=(rounds[0] - 1.5, rounds[-1] + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -82,34 +83,47 @@ def _draw_gradients(axes: Axes, measured: Measurements) -> None:
     ahead = np.geomspace(1, 100 * len(numbers), 100)
     axes.plot(
         numbers, [gradient_mean(measured, rounds) for rounds in numbers],
-        color=BLUE, marker="o", markersize=3, label=r"measured $\Sigma_e\|\nabla L\|^2$, mean",
+        color=BLUE, marker="o", markersize=3,
+        label=r"measured $\Sigma_e\|\nabla L\|^2$, mean of rounds",
     )  # fmt: skip
     for key, noise in (("written", measured.written_noise), ("mended", measured.mended_noise)):
         name, style = READINGS[key], LINES[key]
         floor = smallest_epsilon(measured, noise)
-        if math.isfinite(floor):
+        if floor < math.inf:
             values = [theorem_ahead(measured, noise, rounds) for rounds in ahead]
             axes.plot(ahead, values, label=f"Theorem 1, {name}", **style)
+        if 0 < floor < math.inf:
             axes.axhline(floor, color=style["color"], linestyle=":", linewidth=1)
+            above = noise == max(measured.written_noise, measured.mended_noise)
+            axes.annotate(
+                f"stays: {floor:.3g}", (ahead[-1], floor), (0, 3 if above else -3), fontsize=8,
+                textcoords="offset points", ha="right", va="bottom" if above else "top",
+                color=style["color"],
+            )  # fmt: skip
     complete = [theorem(measured, rounds).complete for rounds in numbers]
     axes.plot(numbers, complete, label=f"Theorem 1, {READINGS['complete']}", **LINES["complete"])
     if measured.decrease > 0:
         falling = [theorem_ahead(measured, 0, rounds) for rounds in ahead]
         axes.plot(ahead, falling, color=GREY, linewidth=1, label="O(1/T) alone")
-    axes.set(xlabel="rounds T", ylabel=r"$\|\nabla L\|^2$", xscale="log", yscale="log")
+    axes.set(xlabel="rounds T", ylabel="squared gradient norm", xscale="log", yscale="log")
 
 
 def _draw_rates(axes: Axes, measured: Measurements) -> None:
     floors = [measured.written_noise, measured.mended_noise]
     ends = [smallest_epsilon(measured, noise) for noise in floors]
     middle = [end for end in ends if 0 < end < math.inf] or [1.0]
-    epsilons = np.geomspace(min(middle) / 1000, max(middle) * 1000, 200)
+    epsilons = np.geomspace(min(middle) / 1000, max(middle) * 100, 200)
     for key, noise, end in zip(("written", "mended"), floors, ends, strict=True):
         name, style = READINGS[key], LINES[key]
         rates = [admissible_rate(measured, noise, epsilon) for epsilon in epsilons]
         axes.plot(epsilons, rates, label=f"largest admissible, {name}", **style)
-        if math.isfinite(end):
+        if 0 < end < math.inf:
             axes.plot([end], [measured.eta], marker="o", color=style["color"], linestyle="none")
+            drop = -8 if end == max(ends) else -20  # one below the other
+            axes.annotate(
+                rf"$\epsilon$ = {end:.3g}", (end, measured.eta), (6, drop), fontsize=8,
+                textcoords="offset points", va="top", color=style["color"],
+            )  # fmt: skip
     axes.axhline(measured.eta, color=BLUE, label=rf"the run's $\eta$ = {measured.eta:g}")
     axes.axhline(
         measured.largest_rate, color=GREY, linestyle=":", label=r"$2/(L_1\tilde\mu)$, never more"

@@ -45,8 +45,8 @@ class Gradients:
             raw_square=float(self.products[0, 0]),
             enhanced_square=float(self.products[1, 1]),
             inner=float(self.products[0, 1]),
-            raw_noise=float(self.noise[0, 0]),
-            enhanced_noise=float(self.noise[1, 1]),
+            raw_noise=max(0.0, float(self.noise[0, 0])),  # a single batch has none: rounding
+            enhanced_noise=max(0.0, float(self.noise[1, 1])),
             shared_noise=float(self.noise[0, 1]),
         )
 

@@ -38,8 +38,8 @@ def _constants(measurements: Sequence[Measurements]) -> Table:
     for measured in measurements:
         floors = noise_floors(measured)
         numbers = [
-            max(measured.secants),
-            max(measured.bends),
+            max(measured.secants, default=0.0),
+            max(measured.bends, default=0.0),
             max(curvature.value for curvature in measured.curvatures),
             measured.raw_noise,
             measured.enhanced_noise,
@@ -56,7 +56,7 @@ def _constants(measurements: Sequence[Measurements]) -> Table:
     return Table(
         columns=[
             *("client", "model", "n", "E", "L1, secant", "L1, descent", "L1, Hessian"),
-            *("sigma^2", "delta^2", "V", "eta", "2/(L1 mu~)", "least eps, written"),
+            *("sigma2", "delta2", "V", "eta", "largest eta", "least eps, written"),
             "least eps, E steps",
         ],
         rows=rows,
@@ -64,11 +64,11 @@ def _constants(measurements: Sequence[Measurements]) -> Table:
             "L1: the largest on the client's path, by three lower bounds: turn of the gradient "
             "over the way, 2 (L' - L - <g, w' - w>) / ||w' - w||^2, and the Hessian's largest "
             "|eigenvalue|. Bounds take the largest.",
-            f"sigma^2, delta^2, V: the largest variance on the path of the gradient of one batch "
+            f"sigma2, delta2, V: the largest variance on the path of the gradient of one batch "
             f"of {_span([m.batch_size for m in measurements])} samples, of the raw loss, the "
             "enhanced loss and the mixture.",
-            "least eps: the smallest epsilon for which eta is admissible, which is also the "
-            "constant that stays in Theorem 1's bound.",
+            "largest eta: 2 / (L1 (1 - mu)). least eps: the smallest epsilon for which eta is "
+            "admissible, which is also the constant that stays in Theorem 1's bound.",
         ],
     )
 
@@ -78,8 +78,12 @@ def _proof(measurements: Sequence[Measurements]) -> Table:
         columns=["step", "verdict", "measured"],
         rows=[[step, verdict, measured] for step, verdict, _, measured in _steps(measurements)],
         notes=[
-            "Losses and gradients are those of a run, bounds hold for expectations: a single loss "
-            "above a bound is no disproof. The disproofs are in docs/theory.md."
+            "g, p: gradients of the raw and the enhanced loss over all samples of the client. "
+            "sigma2, delta2, V: variances of a batch's gradients of the raw loss, the enhanced "
+            "loss and the mixture.",
+            "Bounds are for expectations, losses are of one run: a loss above a bound is no "
+            "disproof, not even above the one that follows, where only the luck of the batches "
+            "can put it. The disproofs are in docs/theory.md.",
         ],
     )
 
@@ -124,7 +128,7 @@ def _steps(measurements: Sequence[Measurements]) -> list[tuple[str, str, str, st
             "Assumption 2, bounded variance",
             "holds on the path",
             "Only a bound for all w would be one; the largest value seen stands for it.",
-            f"sigma^2 of a batch lies between {_short(min(noises))} and {_short(max(noises))}",
+            f"sigma2 of a batch lies between {_short(min(noises))} and {_short(max(noises))}",
         ),
         (
             "(a) drops eta mu <g, p>",
@@ -133,13 +137,13 @@ def _steps(measurements: Sequence[Measurements]) -> list[tuple[str, str, str, st
             f"<g, p> < 0 at {share(lambda point, _: not step_a(point))}",
         ),
         (
-            "(c) sigma^2 + delta^2 for the variance of the mixture",
+            "(c) sigma2 + delta2 for the variance of the mixture",
             "follows, with room to spare",
-            "By convexity V <= (1 - mu) sigma^2 + mu delta^2, whatever the covariance.",
-            f"V is {_span(mixture)} of sigma^2 + delta^2",
+            "By convexity V <= (1 - mu) sigma2 + mu delta2, whatever the covariance.",
+            f"V is {_span(mixture)} of sigma2 + delta2",
         ),
         (
-            "(d) drops p from ||(1 - mu) g + mu p||^2",
+            "(d) drops mu p from the norm of (1 - mu) g + mu p",
             "does not follow",
             "It needs 2 (1 - mu) <g, p> + mu ||p||^2 <= 0.",
             f"the norm is larger than what (d) leaves at "
@@ -149,16 +153,16 @@ def _steps(measurements: Sequence[Measurements]) -> list[tuple[str, str, str, st
             "(a) and (d) at the same point",
             "exclude each other",
             "One needs <g, p> >= 0, the other <g, p> < 0, unless p = 0.",
-            f"both hold at {share(lambda point, m: step_a(point) and step_d(point, m.mu))}; what "
-            f"one gives away makes up for the other at {share(steps_together)}",
+            f"both hold at {share(lambda point, m: step_a(point) and step_d(point, m.mu))}; with "
+            f"that L1, what one gives away makes up for the other at {share(steps_together)}",
         ),
         (
             "Lemma 1, sum over E iterations",
             "a factor E is missing",
             "Every step adds L1 eta^2 V / 2; Lemma 1 has the noise of one step for a round of E.",
             "E V is "
-            + _span([m.mended_noise / m.written_noise for m in measurements])
-            + " times sigma^2 + delta^2",
+            + _span([m.mended_noise / (m.written_noise or math.inf) for m in measurements])
+            + " times sigma2 + delta2",
         ),
         (
             "Lemma 1, the bound",
@@ -181,7 +185,7 @@ def _steps(measurements: Sequence[Measurements]) -> list[tuple[str, str, str, st
             "false as stated",
             "It inherits (a), (d) and the missing E; SGD on the mixture finds where m = 0, not "
             "where g = 0.",
-            "the mean of a round's summed ||g||^2 is "
+            "the mean of a round's summed squared gradients is "
             + _span([mean for _, _, mean in last])
             + ", the bound "
             + ", ".join(
@@ -204,7 +208,7 @@ def _steps(measurements: Sequence[Measurements]) -> list[tuple[str, str, str, st
             "necessary, not sufficient",
             "It makes the constant smaller than epsilon; T must be large enough as well, which "
             "the theorem does not say.",
-            f"eta < 2/(L1 mu~) for {sum(m.eta < m.largest_rate for m in measurements)} of "
+            f"eta is below the largest for {sum(m.eta < m.largest_rate for m in measurements)} of "
             f"{len(measurements)} clients, eta <= 1/L1 for "
             f"{sum(m.eta * m.smoothness <= 1 for m in measurements)}; eta is admissible for "
             f"epsilon above {_span([f.written for f in floors])}",
