@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from pfedes import Federation, Run, open_run
 from pfedes.errors import ConfigError, DamageError, ModelError, StoreError
 from pfedes.paper import theory_gradients
-from pfedes.paper.theory import PLAIN_SGD, _check_model, _spread, measure
-from pfedes.paper.theory_bounds import (
+from pfedes.paper.theory.bounds import (
     Curvature,
     LocalWork,
     Measurements,
@@ -34,9 +33,10 @@ from pfedes.paper.theory_bounds import (
     theorem,
     theorem_ahead,
 )
-from pfedes.paper.theory_figures import figures
-from pfedes.paper.theory_gradients import View, gradients, largest_curvature, mean_losses
-from pfedes.paper.theory_tables import findings, tables
+from pfedes.paper.theory.figures import figures
+from pfedes.paper.theory.gradients import View, gradients, largest_curvature, mean_losses
+from pfedes.paper.theory.measuring import PLAIN_SGD, _check_model, _spread, measure
+from pfedes.paper.theory.tables import findings, tables
 from pfedes.simulation import Simulation
 from running import small
 

@@ -146,8 +146,10 @@ def _print(experiment: Experiment, exhibit: Exhibit, page: Path) -> None:
 
 def _shown(table: Table) -> RichTable:
     shown = RichTable(box=None, pad_edge=False, padding=(0, 1))
-    for place, heading in enumerate(table.columns):
-        shown.add_column(heading.replace(": ", "\n"), justify="right" if place else "left")
+    for heading, number in zip(table.columns, table.numeric(), strict=True):
+        shown.add_column(
+            heading.replace(": ", "\n"), justify="right" if number else "left", overflow="fold"
+        )
     for row in table.rows:
         shown.add_row(*row)
     return shown

@@ -17,12 +17,13 @@ def experiments() -> "dict[str, Experiment]":
     from pfedes.paper.models import MODELS_TABLE
     from pfedes.paper.sweeps import NONIID, PARTICIPATING, SENSITIVITY
     from pfedes.paper.tables import HETEROGENEOUS, HOMOGENEOUS
+    from pfedes.paper.theory.experiment import THEORY
     from pfedes.paper.tradeoff import TRADEOFF
     from pfedes.paper.tsne import TSNE
 
     known = (
         *(MODELS_TABLE, HETEROGENEOUS, HOMOGENEOUS, CONVERGENCE, INDIVIDUAL, TRADEOFF, TSNE),
-        *(ENHANCED, NONIID, PARTICIPATING, SENSITIVITY, CLAIMS, ABLATION),
+        *(ENHANCED, NONIID, PARTICIPATING, SENSITIVITY, CLAIMS, ABLATION, THEORY),
     )
     return {experiment.name: experiment for experiment in known}
 

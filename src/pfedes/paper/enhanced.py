@@ -58,7 +58,7 @@ def resemblance(original: Any, enhanced: Any) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-MEASURE = Measure("enhanced", [CELL], measure)
+MEASURE = Measure("enhanced", lambda scale: [CELL], measure)
 ENHANCED = Experiment(
     name="enhanced",
     title="Images and what the shared extractor makes of them",

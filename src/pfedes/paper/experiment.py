@@ -33,7 +33,7 @@ class Measure:
     """What takes a run's states to know. Kept beside its record, so it outlives them."""
 
     name: str
-    settings: Sequence[Setting]
+    settings: Callable[[Scale], Sequence[Setting]]
     take: Callable[[Run], Any]
 
     def of(self, directory: Path) -> Any | None:

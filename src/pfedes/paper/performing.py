@@ -73,7 +73,7 @@ class Keeper:
         self._measures: dict[str, list[Measure]] = {}
         for experiment in experiments:
             for measure in experiment.measures:
-                for setting in measure.settings:
+                for setting in measure.settings(results.scale):
                     for cell in results.cells(setting):
                         self._measures.setdefault(cell.name, []).append(measure)
 

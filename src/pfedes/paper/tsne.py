@@ -116,7 +116,7 @@ def cell(method: str) -> Any:
     return setting(method, "cifar10", 10, homogeneous=False)
 
 
-MEASURE = Measure("tsne", [cell(method) for method in METHODS], measure)
+MEASURE = Measure("tsne", lambda scale: [cell(method) for method in METHODS], measure)
 TSNE = Experiment(
     name="tsne",
     title="Representations of all clients, 500 to 2 dimensions",

@@ -26,8 +26,8 @@ from pfedes.methods.base import Context
 from pfedes.methods.pfedes import PFedES, enhanced_once, model_loss
 from pfedes.models import channels_last
 from pfedes.models.extractor import Extractor
-from pfedes.paper.theory_bounds import Curvature, LocalWork, Measurements, Point
-from pfedes.paper.theory_gradients import (
+from pfedes.paper.theory.bounds import Curvature, LocalWork, Measurements, Point
+from pfedes.paper.theory.gradients import (
     Path,
     View,
     gradients,

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pfedes.paper.theory_bounds import (
+from pfedes.paper.theory.bounds import (
     READINGS,
     Measurements,
     admissible_rate,
