@@ -17,6 +17,7 @@ from pfedes.config import Config, configure
 from pfedes.errors import DamageError, DiskError, MethodError, StoreError
 from pfedes.files import writing
 from pfedes.fleet.base import Failure, Fleet, Task
+from pfedes.fleet.serial import with_threads
 from pfedes.ledger import Ledger
 from pfedes.listener import Listener
 from pfedes.manifest import Standing
@@ -104,7 +105,8 @@ class Federation:
         """Does all rounds that are left and returns the run."""
         if self._resumed is None:
             refuse_if_taken(self.directory)
-        with run_log() as log_into:
+        # What the server computes depends on the number of threads as clients' work does.
+        with run_log() as log_into, with_threads(self.config.runtime.threads):
             simulation = Simulation(self.config, self.listener.working)
             with closing(self.fleet(simulation, RunStore(self.directory).clients)) as fleet:
                 if (store := self._resumed) is None:

@@ -143,18 +143,18 @@ SMOKE = Scale(
     name="smoke",
     about="a minute each, on digits and generated images: shows that it works, no result",
     crowds={
-        10: Crowd(5, rounds=2, epochs=1, batch_size=16),
-        50: Crowd(10, rounds=2, epochs=1, batch_size=16),
-        100: Crowd(20, rounds=3, epochs=1, batch_size=16),
+        10: Crowd(5, rounds=2, epochs=1, batch_size=8),
+        50: Crowd(10, rounds=2, epochs=1, batch_size=8),
+        100: Crowd(20, rounds=3, epochs=1, batch_size=8),
     },
-    sources={"cifar10": "digits", "cifar100": "synthetic:samples=400,classes=20,size=16"},
+    sources={"cifar10": "digits", "cifar100": "synthetic:samples=800,classes=20,size=16"},
     classes={"cifar10": 10, "cifar100": 20},
-    settings={"data.limit": 400},
+    settings={"data.limit": 800},
     shrink=5,
     deviations=(
-        "400 handwritten digits stand for CIFAR-10, 400 generated images in 20 classes for "
+        "800 handwritten digits stand for CIFAR-10, 800 generated images in 20 classes for "
         "CIFAR-100; 5, 10 and 20 clients for 10, 50 and 100.",
-        "Two or three rounds of one epoch, batches of 16; E_fe is a fifth of the paper's.",
+        "Two or three rounds of one epoch, batches of 8; E_fe is a fifth of the paper's.",
         "Nothing about the methods can be learned from these numbers.",
     ),
 )

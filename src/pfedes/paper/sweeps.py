@@ -125,7 +125,7 @@ def lines(results: Results, axes: Sequence[Axis]) -> Figure:
             title = label(data, 100, results.scale.sources)
             panel.set_title(title, fontsize=9)
             panel.margins(0.08, 0.2)
-        for panel in grid:
+        for panel in grid[:: len(DATA)]:
             panel.set_ylabel("mean accuracy (%)")
         if len(axes[0].methods) > 1:
             figure.axes[0].legend(frameon=False, fontsize=8)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from pfedes.costs import until
 from pfedes.paper.experiment import Exhibit, Experiment, Results
@@ -163,15 +164,22 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
                     alpha=0.55,
                     linewidths=0,
                 )
+                above = method == METHODS[0]  # the two of a scenario often lie close together
                 axes.annotate(
                     f"N={clients}",
                     (float(cost["floats"] or 1), 100 * accuracy),
+                    xytext=(0, 17 if above else -17),
+                    textcoords="offset points",
                     fontsize=8,
+                    color=method_style(method)["color"],
                     ha="center",
-                    va="center",
+                    va="bottom" if above else "top",
                 )
             axes.set_xscale("log")
-            axes.margins(0.25)
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axes.xaxis.set_major_formatter(lambda value, _: count(value))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.margins(0.25, 0.4)
             axes.set_xlabel("floats until the target, both ways")
             axes.set_title(label(data, 0, results.scale.sources).removesuffix(", N=0"), fontsize=9)
             if place == 0:

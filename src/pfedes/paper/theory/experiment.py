@@ -19,7 +19,7 @@ def cell(scale: Scale) -> Setting:
     """Every client in every round, plain SGD, every state kept; few images, to measure much."""
     size = {"data.limit": 3000, "train.rounds": 20}
     if scale is SMOKE:
-        size = {"train.rounds": 3}
+        size = {"data.limit": 300, "train.rounds": 3}
     size["runtime.keep_rounds"] = size["train.rounds"]
     return Setting(
         "pfedes", clients=10, participation=1.0, options=(*PLAIN_SGD.items(), *size.items())
