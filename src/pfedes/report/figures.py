@@ -1,41 +1,103 @@
-"""The figures, in one style: readable at column width and by the colour-blind."""
+"""The figures, in one style: readable at column width, on paper, and by the colour-blind."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
 
 from pfedes.data.partition import Rows, Share
 
-BLUE, ORANGE = "#0072b2", "#d55e00"  # of Okabe and Ito's colour-blind-safe palette
+# Of Okabe and Ito's colour-blind-safe palette, without its yellow, which white paper swallows.
+BLUE, ORANGE = "#0072b2", "#d55e00"
+AMBER, SKY, GREEN, PURPLE = "#e69f00", "#56b4e9", "#009e73", "#cc79a7"
+INK, GREY, GRID = "#1a1a1a", "#767676", "#dddddd"
 
 STYLE: dict[Any, Any] = {
     "font.size": 10,
+    **{f"{what}.color": INK for what in ("text", "xtick", "ytick")},
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#dddddd",
+    "grid.color": GRID,
     "axes.axisbelow": True,
     "figure.constrained_layout.use": True,
     "savefig.dpi": 160,
     "svg.hashsalt": "pfedes",  # the same run gives the same file
 }
 
+PALETTE: dict[str, dict[str, Any]] = {
+    "pfedes": {"color": ORANGE, "linestyle": "-", "marker": "o"},
+    "standalone": {"color": GREY, "linestyle": "--", "marker": "s"},
+    "fedavg": {"color": INK, "linestyle": ":", "marker": "D"},
+    "fml": {"color": AMBER, "linestyle": "-.", "marker": "^"},
+    "fedkd": {"color": GREEN, "linestyle": "--", "marker": "v"},
+    "lg_fedavg": {"color": PURPLE, "linestyle": "-.", "marker": "<"},
+    "fd": {"color": SKY, "linestyle": "-", "marker": ">"},
+    "fedproto": {"color": BLUE, "linestyle": "--", "marker": "P"},
+}
+"""How each built-in method is drawn, everywhere: no two differ in colour alone."""
+
+_OTHERS: list[dict[str, Any]] = [
+    {"color": color, "linestyle": (0, dashes), "marker": marker}
+    for dashes, marker in (((5, 1, 1, 1, 1, 1), "X"), ((1, 1), "*"), ((8, 2), "h"))
+    for color in (BLUE, ORANGE, GREEN, PURPLE, AMBER, SKY, GREY)
+]
+
+MARKED_ROUNDS = 40  # beyond, markers would hide the line
+VECTOR_DOTS = 800  # beyond, dots travel as one picture: a page must stay small
+NARROW = (5.6, 3.1)  # inches; at a phone's width its letters are still readable
+
+
+def method_style(name: str) -> dict[str, Any]:
+    """Colour, line style and marker of a method, as keywords of matplotlib's `plot`.
+
+    A name that is not built in always gets the same style, which no built-in method has.
+    """
+    if name in PALETTE:
+        return dict(PALETTE[name])
+    number = int.from_bytes(hashlib.sha256(name.encode(errors="replace")).digest()[:4])
+    return dict(_OTHERS[number % len(_OTHERS)])
+
+
+def distinct_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """A style for each, as `method_style` has it; where one is taken, the next that is free."""
+    styles: list[dict[str, Any]] = []
+    for method in methods:
+        wishes = [method_style(method), *_OTHERS]
+        styles.append(next((s for s in wishes if s not in styles), wishes[0]))
+    return styles
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a figure draws of one method: one row of accuracies for each run, from round 0 on."""
+
+    label: str
+    style: Mapping[str, Any]
+    accuracy: NDArray[np.float64]  # runs x (1 + rounds)
+    floats: NDArray[np.float64]  # sent in both directions until then, mean over runs
+    clients: NDArray[np.float64]  # accuracies of all clients of all runs, at the end
+
 
 def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figure:
     """Mean test accuracy after every round, with validation beside it."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.2))
-        axes = figure.add_subplot()
+        figure, axes = _axes()
         numbers = [0, *(row["round"] for row in rounds)]
         axes.plot(
             numbers,
             [initial, *(row["accuracy"] for row in rounds)],
             color=BLUE,
-            marker="o",
+            marker="o" if len(rounds) <= MARKED_ROUNDS else None,
             markersize=3,
             label="test",
         )
@@ -45,12 +107,36 @@ def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figu
                 [row["val_accuracy"] for row in rounds],
                 color=ORANGE,
                 linestyle="--",
+                marker="s" if len(rounds) == 1 else None,
+                markersize=3,
                 label="validation",
             )
-        axes.set(xlabel="round", ylabel="mean accuracy over clients", ylim=(0, 1.02))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _accuracy_over_rounds(axes)
         axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def distribution_figure(accuracies: Sequence[float]) -> Figure:
+    """How many clients have which accuracy, with a line at their mean."""
+    mean = float(np.mean(accuracies))
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes()
+        axes.hist(accuracies, bins=[step / 20 for step in range(21)], color=BLUE, rwidth=0.9)
+        axes.axvline(mean, color=ORANGE, linestyle="--", linewidth=1.8)
+        axes.annotate(
+            f"mean {mean:.1%}",
+            (mean, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(-6 if mean > 0.5 else 6, -2),
+            textcoords="offset points",
+            ha="right" if mean > 0.5 else "left",
+            va="top",
+        )
+        axes.margins(y=0.2)
+        axes.set(xlabel="test accuracy", ylabel="clients", xlim=(-0.01, 1.01))
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(False, axis="x")
     return figure
 
 
@@ -68,7 +154,14 @@ def partition_figure(shares: Sequence[Share], labels: Rows, class_names: Sequenc
         figure = Figure(figsize=(width, height))
         axes = figure.add_subplot()
         area = (0.9 * cell) ** 2 * held / counts.max()
-        axes.scatter(clients, classes, s=area, color=BLUE, linewidths=0)
+        axes.scatter(
+            clients,
+            classes,
+            s=area,
+            color=BLUE,
+            linewidths=0,
+            rasterized=len(held) > VECTOR_DOTS,
+        )
         axes.set(
             xlabel="client",
             ylabel="class",
@@ -77,6 +170,101 @@ def partition_figure(shares: Sequence[Share], labels: Rows, class_names: Sequenc
             title=f"largest dot: {counts.max():,} samples of one class",
         )
         if len(class_names) <= 40:
-            axes.set_yticks(range(len(class_names)), class_names)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            # Class names are folders' or somebody else's: a dollar sign is no formula.
+            axes.set_yticks(range(len(class_names)), class_names, parse_math=False)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20))
     return figure
+
+
+def compared_accuracy_figure(curves: Sequence[Curve]) -> Figure:
+    """Mean accuracy over rounds, a line for each method; a band from the least to the best seed."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes(len(curves))
+        for curve in curves:
+            numbers = np.arange(curve.accuracy.shape[1])
+            _line(axes, curve, numbers, curve.accuracy.mean(axis=0))
+            if len(curve.accuracy) > 1:
+                low, high = curve.accuracy.min(axis=0), curve.accuracy.max(axis=0)
+                axes.fill_between(
+                    numbers, low, high, color=curve.style["color"], alpha=0.15, linewidth=0
+                )
+        _accuracy_over_rounds(axes)
+        _legend_above(figure, axes)
+    return figure
+
+
+def compared_costs_figure(curves: Sequence[Curve]) -> Figure:
+    """Mean accuracy over the floats sent; who sends none is a level line at its last accuracy."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _axes(len(curves))
+        for curve in curves:
+            accuracy = curve.accuracy.mean(axis=0)
+            if curve.floats[-1] > 0:
+                _line(axes, curve, curve.floats[1:], accuracy[1:])
+            else:
+                style = {key: curve.style[key] for key in ("color", "linestyle")}
+                axes.axhline(accuracy[-1], **style, label=f"{curve.label} (sends none)")
+        if any(curve.floats[-1] > 0 for curve in curves):
+            axes.set_xscale("log")
+        axes.set(xlabel="floats sent, both directions", ylabel="mean accuracy", ylim=(0, 1.02))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        _legend_above(figure, axes)
+    return figure
+
+
+def compared_clients_figure(curves: Sequence[Curve]) -> Figure:
+    """A box for each method: the middle half of its clients, whiskers from worst to best."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(NARROW[0], 1.0 + 0.36 * len(curves)))
+        axes = figure.add_subplot()
+        boxes = axes.boxplot(
+            [curve.clients for curve in curves],
+            orientation="horizontal",
+            whis=(0, 100),
+            widths=0.55,
+            patch_artist=True,
+            showmeans=True,
+            meanprops={"marker": "D", "markersize": 4, "mfc": INK, "mec": INK},
+            medianprops={"color": INK, "linewidth": 1.6},
+            boxprops={"color": INK},
+            whiskerprops={"color": INK},
+            capprops={"color": INK},
+        )
+        for box, curve in zip(boxes["boxes"], curves, strict=True):
+            box.set(facecolor=curve.style["color"], alpha=0.6)
+        axes.set_yticks(
+            range(1, len(curves) + 1), [curve.label for curve in curves], parse_math=False
+        )
+        axes.invert_yaxis()
+        axes.set(xlabel="test accuracy of a client", xlim=(-0.02, 1.02))
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.grid(False, axis="y")
+    return figure
+
+
+def _axes(legend_entries: int = 0) -> tuple[Figure, Axes]:
+    """Axes in a figure that grows with the lines its legend will take."""
+    figure = Figure(figsize=(NARROW[0], NARROW[1] + 0.22 * -(-legend_entries // 2)))
+    return figure, figure.add_subplot()
+
+
+def _line(axes: Axes, curve: Curve, x: NDArray[Any], y: NDArray[np.float64]) -> None:
+    style = dict(curve.style)
+    every = max(1, len(x) // 10)
+    axes.plot(x, y, **style, markersize=5, markevery=every, linewidth=1.6, label=curve.label)
+
+
+def _accuracy_over_rounds(axes: Axes) -> None:
+    axes.set(xlabel="round", ylabel="mean accuracy over clients", ylim=(0, 1.02))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _legend_above(figure: Figure, axes: Axes) -> None:
+    """Where it covers no line, however many there are."""
+    handles, labels = axes.get_legend_handles_labels()
+    legend = figure.legend(
+        handles, labels, loc="outside upper center", ncols=2, frameon=False, handlelength=3.2
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)

@@ -1,0 +1,121 @@
+"""What the shared extractor makes of images: some originals above their enhanced versions."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from pfedes.errors import DamageError
+from pfedes.methods.pfedes import PFedES
+from pfedes.models.extractor import Extractor
+from pfedes.payload import State
+from pfedes.report.figures import STYLE
+
+if TYPE_CHECKING:
+    from pfedes.run import Run
+    from pfedes.simulation import Simulation
+
+Pictures = NDArray[np.float32]
+"""Images (n, height, width, 3), or (n, height, width) where they are grey; values in 0..1."""
+
+SCALING = "each enhanced image is stretched from its own least to its own greatest value"
+
+
+@dataclass(frozen=True)
+class EnhancedPairs:
+    """Images of different classes, and what the extractor makes of each."""
+
+    round: int  # whose extractor it is
+    classes: tuple[str, ...]
+    originals: Pictures
+    enhanced: Pictures  # scaled for display as SCALING says
+    zeros: float  # the share of exact zeros in the extractor's output
+
+
+def enhanced_pairs(
+    run: "Run", count: int = 5, simulation: "Simulation | None" = None
+) -> EnhancedPairs | None:
+    """A few images of the data set through the server's present extractor.
+
+    None where no extractor is shared: with other methods, and where each client has its own.
+    """
+    simulation = simulation or run.simulation
+    method, dataset = simulation.method, simulation.dataset
+    if not (isinstance(method, PFedES) and method.config.sharing == "global"):
+        return None
+    number, state = _present_state(run)
+    with torch.device("meta"):  # its weights are there already: nothing is drawn for them
+        extractor = Extractor(dataset.shape[0], method.config.width, method.config.final_activation)
+    try:
+        extractor.load_state_dict(state.tensors, assign=True)
+    except RuntimeError:
+        raise DamageError(
+            f"{run.directory}: what the server holds is no extractor of width {method.config.width}"
+        ) from None
+    rows = _one_of_each_class(dataset.labels, count)
+    pixels = dataset.pixels(rows)
+    with torch.no_grad():
+        made = extractor(simulation.population.normaliser(torch.from_numpy(pixels)))
+    output = made.permute(0, 2, 3, 1).numpy()
+    return EnhancedPairs(
+        round=number,
+        classes=tuple(dataset.class_names[label] for label in dataset.labels[rows]),
+        originals=_displayable((pixels / 255).astype(np.float32)),
+        enhanced=_displayable(_stretched(output)),
+        zeros=float((output == 0).mean()),
+    )
+
+
+def enhanced_figure(pairs: EnhancedPairs) -> Figure:
+    """Originals in the upper row, enhanced versions below them."""
+    columns = len(pairs.classes)
+    with mpl.rc_context({**STYLE, "axes.grid": False}):
+        figure = Figure(figsize=(0.6 + 1.05 * columns, 2.5))
+        grid = figure.subplots(2, columns, squeeze=False)
+        for axes, pictures, name in zip(
+            grid, (pairs.originals, pairs.enhanced), ("original", "enhanced"), strict=True
+        ):
+            for place, picture in zip(axes, pictures, strict=True):
+                place.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="none")
+                place.set(xticks=[], yticks=[])
+                place.spines[:].set_visible(False)
+            axes[0].set_ylabel(name)
+        for place, name in zip(grid[0], pairs.classes, strict=True):
+            place.set_title(name if len(name) <= 12 else f"{name[:11]}…", parse_math=False)
+    return figure
+
+
+def _present_state(run: "Run") -> tuple[int, State]:
+    """What the server holds; a run that goes on may have removed what it held when opened."""
+    try:
+        return run.manifest.round, run.store.server_state(run.manifest)
+    except DamageError:
+        if run.manifest.round in run.store.rounds():
+            raise
+        newest = run.store.manifest()
+        return newest.round, run.store.server_state(newest)
+
+
+def _one_of_each_class(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The first image of each of `count` classes, spread evenly over all."""
+    present, first = np.unique(labels, return_index=True)
+    chosen = np.linspace(0, len(present) - 1, min(count, len(present))).round().astype(np.int64)
+    rows: NDArray[np.int64] = first[chosen].astype(np.int64)
+    return rows
+
+
+def _stretched(images: Pictures) -> Pictures:
+    low = images.min(axis=(1, 2, 3), keepdims=True)
+    extent = images.max(axis=(1, 2, 3), keepdims=True) - low
+    # An image without contrast, as of an extractor whose last ReLU has died, stays black.
+    scaled: Pictures = (images - low) / np.where(extent > 0, extent, 1)
+    return scaled
+
+
+def _displayable(images: Pictures) -> Pictures:
+    """Three channels as colours; any other number as grey, by their mean."""
+    return images if images.shape[-1] == 3 else images.mean(axis=-1, dtype=np.float32)
