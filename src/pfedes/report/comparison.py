@@ -128,14 +128,26 @@ def _words(value: object) -> str:
 
 
 def _labels(entries: Sequence[Entry]) -> dict[int, str]:
-    """The method; and where there are several of one, what sets them apart."""
-    labels = {}
+    """The method; and where there are several of one, what sets them apart, in a word or two."""
+    labels: dict[int, str] = {}
     for entry in entries:
         others = [other for other in entries if other.method == entry.method]
         keys = [key for key in entry.settings if len({o.settings.get(key) for o in others}) > 1]
         apart = [f"{key.rpartition('.')[2]}={entry.settings[key]}" for key in keys]
-        labels[id(entry)] = " ".join([entry.method, *apart])
+        if len(apart) > 2 or len(" ".join(apart)) > 30:
+            apart = [f"({_place(entry)})"]
+        label = shown = " ".join([entry.method, *apart])
+        while shown in labels.values():
+            shown = f"{label} #{1 + sum(known.startswith(label) for known in labels.values())}"
+        labels[id(entry)] = shown
     return labels
+
+
+def _place(entry: Entry) -> str:
+    """The last part of where its runs are that is not the seed's."""
+    place = entry.runs[0].directory.resolve()
+    name = place.parent.name if place.name.startswith("seed-") else place.name
+    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def _curve(entry: Entry, label: str, style: Mapping[str, Any]) -> Curve:
@@ -148,7 +160,7 @@ def _curve(entry: Entry, label: str, style: Mapping[str, Any]) -> Curve:
             accuracy.append([run.manifest.initial_accuracy, *(row["accuracy"] for row in rows)])
             floats.append([0, *(row["floats_down"] + row["floats_up"] for row in rows)])
     return Curve(
-        label=label if len(label) <= 40 else f"{label[:39]}…",
+        label=label,
         style=style,
         accuracy=np.array(accuracy, np.float64),
         floats=np.array(floats, np.float64).cumsum(axis=1).mean(axis=0),

@@ -53,7 +53,7 @@ _OTHERS: list[dict[str, Any]] = [
 ]
 
 MARKED_ROUNDS = 40  # beyond, markers would hide the line
-VECTOR_DOTS = 800  # beyond, dots travel as one picture: a page must stay small
+VECTOR_DOTS = 300  # beyond, dots travel as one picture: a page must stay small
 NARROW = (5.6, 3.1)  # inches; at a phone's width its letters are still readable
 
 
@@ -263,8 +263,9 @@ def _accuracy_over_rounds(axes: Axes) -> None:
 def _legend_above(figure: Figure, axes: Axes) -> None:
     """Where it covers no line, however many there are."""
     handles, labels = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, labels)) <= 24 else 1
     legend = figure.legend(
-        handles, labels, loc="outside upper center", ncols=2, frameon=False, handlelength=3.2
+        handles, labels, loc="outside upper center", ncols=columns, frameon=False, handlelength=3.2
     )
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -19,6 +19,8 @@ from pfedes.report.figures import (
     STYLE,
 )
 
+SCREEN = 96  # dots per inch of what is drawn as a picture
+
 COLOURS = {
     INK: "currentColor",
     GRID: "var(--grid)",
@@ -43,9 +45,10 @@ def inline_svg(figure: Figure, name: str) -> str:
     text = io.StringIO()
     # Letters stay letters: smaller, sharp at any size, in the page's own font.
     with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
-        figure.savefig(text, format="svg", transparent=True)
+        figure.savefig(text, format="svg", transparent=True, dpi=SCREEN)
     svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
+    # What it shows is said beside it: a reader need not hear the letters on its axes.
+    svg = svg[svg.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
     # What is about the file, not the figure; and a style that would apply to the whole page.
     svg = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r'style="[^"]*"', lambda style: _of_the_page(style[0]), svg)

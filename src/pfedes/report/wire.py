@@ -129,13 +129,12 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
     cards = run.store.cards(run.manifest)
     kinds = _kinds(cards, simulation)
     shown = kinds[:MOST_KINDS]
-    absent = [key for key in OF_A_CARD if getattr(cards[0], key) is None]
     shape = simulation.dataset.shape
     with run.reading_rows():
         counted = _counted(run)
     return WireReport(
-        on_card=tuple(text for key, text in OF_A_CARD.items() if key not in absent),
-        not_on_card=(*(OF_A_CARD[key] for key in absent), SECRET),
+        on_card=tuple(text for key, text in OF_A_CARD.items() if _is_on(cards[0], key)),
+        not_on_card=tuple(_untold(cards[0])),
         kinds=tuple(shown),
         other_kinds=len(kinds) - len(shown),
         other_clients=len(cards) - sum(kind.clients for kind in shown),
@@ -145,6 +144,21 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
         image=" x ".join(map(str, shape)),
         image_numbers=math.prod(shape),
     )
+
+
+def _is_on(card: Card, key: str) -> bool:
+    return getattr(card, key) is not None
+
+
+def _untold(card: Card) -> Iterator[str]:
+    """What is not on a card, nor follows from what is."""
+    if not _is_on(card, "parameters"):
+        yield SECRET
+        yield OF_A_CARD["parameters"]
+        if not _is_on(card, "width"):
+            yield OF_A_CARD["width"]
+    if not _is_on(card, "classes"):
+        yield OF_A_CARD["classes"]
 
 
 def _kinds(cards: Sequence[Card], simulation: "Simulation") -> list[Kind]:
@@ -254,14 +268,14 @@ def _compared(found: Private, stored: Version, name: str, version: int) -> Priva
     state, reply = stored.state, stored.reply
     sent = {key for key, tensor in state.items() if _is_among(tensor, reply.tensors.values())}
     model, kept = within("model.", state), within("kept.", state)
-    left = tuple(key for key in model if f"model.{key}" in sent)
+    left = tuple(sorted(key for key in model if f"model.{key}" in sent))
     return replace(
         found,
         checked=name,
         round=version,
         left=left,
         numbers_left=sum(model[key].numel() for key in left),
-        kept=tuple(key for key in kept if f"kept.{key}" not in sent),
+        kept=tuple(sorted(key for key in kept if f"kept.{key}" not in sent)),
     )
 
 
