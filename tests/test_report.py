@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -259,7 +260,7 @@ def test_no_enhanced_images_where_no_extractor_is_shared(tmp_path: Path) -> None
     page = Page((tmp_path / "run" / "report.html").read_text())
     assert "Enhanced images" not in page.text
     assert "No tensor." in page.text
-    assert "kept beside the model and not sent: conv1.weight" in page.text
+    assert "kept beside the model and not sent: conv1.bias, conv1.weight" in page.text
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
@@ -300,6 +301,12 @@ def test_hostile_class_names_are_no_formulas(finished: Path) -> None:
     assert SCRIPT not in svg
     assert "&lt;script&gt;" in svg
     assert "$\\frac{" in svg
+
+
+def test_a_directory_whose_name_is_no_text(copy: Path) -> None:
+    place = copy.rename(copy.with_name(os.fsdecode(b"\xff")))
+    page = Page(open_run(place).results()["report.html"].decode())
+    assert page.headings[0] == ("h1", "?")
 
 
 def test_figures_meet_on_a_page_without_clashing() -> None:
@@ -360,6 +367,7 @@ def test_damage_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pfedes: ")
     assert "00002.safetensors is damaged" in line
+    assert "round 1 is intact" in line
     assert contents(copy) == before
 
 

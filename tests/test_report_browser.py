@@ -18,7 +18,7 @@ playwright = pytest.importorskip(
 
 WIDTHS = (390, 1440)
 SCHEMES = ("light", "dark")
-PAGES = ("run", "comparison")
+PAGES = ("run", "long", "comparison")
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +40,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     first, second = place / "<img src=x onerror=hacked=2>", place / "other"
     with pytest.MonkeyPatch.context() as patch:
         failing(patch, f"{SCRIPT}<img src=x onerror='window.hacked = 3'>")
-        Federation(small(partition__clients=12), out=first).run()
-    Federation(tiny("standalone"), out=second).run()
+        Federation(small(partition__clients=12, train__rounds=1), out=first).run()
+    long = "synthetic:samples=400,classes=10,size=16,channels=1"
+    Federation(tiny("standalone", data__source=long), out=second).run()
     comparison = place / "comparison.html"
     assert execute(["report", str(first), str(second), "--out", str(comparison)]) == 0
-    return {"run": first / "report.html", "comparison": comparison}
+    return {
+        "run": first / "report.html",
+        "long": second / "report.html",
+        "comparison": comparison,
+    }
 
 
 class Visit:

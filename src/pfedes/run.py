@@ -107,7 +107,8 @@ class Run:
 
         summary = json.dumps(self.summary, indent=2)
         page = render(self, simulation)
-        return {"summary.json": summary.encode(), "report.html": page.encode()}
+        # Directories may have names that are no text.
+        return {"summary.json": summary.encode(), "report.html": page.encode(errors="replace")}
 
     def write_results(self, simulation: Simulation | None = None) -> None:
         """Writes `summary.json` and `report.html`."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pfedes.cli.display import working
-from pfedes.errors import ConfigError, DiskError
+from pfedes.errors import ConfigError, DamageError, DiskError
 from pfedes.files import write_atomically
 from pfedes.report.comparison import render_comparison
 from pfedes.run import open_run
@@ -27,7 +27,10 @@ def write_reports(directories: Sequence[Path], out: Path | None) -> list[Path]:
         pages = []
         for done, run in enumerate(runs):
             progress("making reports", done, len(runs))
-            pages.append(run.results())
+            try:
+                pages.append(run.results())
+            except DamageError as error:
+                raise DamageError(f"{error}; {run.store.way_back()}") from None
         compared = render_comparison(runs, comparison) if len(runs) > 1 else None
         progress("making reports", len(runs), len(runs))
     written = []
@@ -36,7 +39,7 @@ def write_reports(directories: Sequence[Path], out: Path | None) -> list[Path]:
             write_atomically(run.directory / name, content)
         written.append(run.directory / "report.html")
     if compared is not None:
-        write_atomically(comparison, compared.encode())
+        write_atomically(comparison, compared.encode(errors="replace"))
         written.append(comparison)
     return written
 

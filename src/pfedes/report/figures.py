@@ -69,11 +69,16 @@ def method_style(name: str) -> dict[str, Any]:
 
 
 def distinct_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """A style for each, as `method_style` has it; where one is taken, the next that is free."""
+    """A style for each, as `method_style` has it; where one is taken, the next that is free.
+
+    Colours are not used twice before all are in use.
+    """
     styles: list[dict[str, Any]] = []
     for method in methods:
-        wishes = [method_style(method), *_OTHERS]
-        styles.append(next((s for s in wishes if s not in styles), wishes[0]))
+        used = [style["color"] for style in (*styles, *map(method_style, methods))]
+        spare = sorted(_OTHERS, key=lambda style: used.count(style["color"]))
+        wishes = [method_style(method), *spare]
+        styles.append(dict(next((s for s in wishes if s not in styles), wishes[0])))
     return styles
 
 
@@ -91,7 +96,7 @@ class Curve:
 def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figure:
     """Mean test accuracy after every round, with validation beside it."""
     with mpl.rc_context(STYLE):
-        figure, axes = _axes()
+        figure, axes = _axes(2)
         numbers = [0, *(row["round"] for row in rounds)]
         axes.plot(
             numbers,
@@ -112,7 +117,7 @@ def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figu
                 label="validation",
             )
         _accuracy_over_rounds(axes)
-        axes.legend(frameon=False, loc="lower right")
+        _legend_above(figure, axes)
     return figure
 
 

@@ -32,9 +32,7 @@ class Grid:
     def is_numeric(self, column: int) -> bool:
         """Whether a column is set flush right: numbers, or the want of them."""
         cells = [row[column] for row in self.rows]
-        return any(c.value is not None for c in cells) and all(
-            c.value is not None or c.text == "-" for c in cells
-        )
+        return all(cell.value is not None or cell.text == "-" for cell in cells)
 
 
 def text(words: str) -> Cell:
