@@ -1,6 +1,8 @@
 """A run on disk, finished or not: its metrics and its clients' models."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,7 @@ class Run:
     @property
     def summary(self) -> Row:
         """The result in one object, as in `summary.json`."""
-        try:
+        with self.reading_rows():
             return summarise(
                 method=self.config.method.name,
                 dataset=self.config.data.source,
@@ -63,11 +65,18 @@ class Run:
                 rounds=self.rounds,
                 clients=self.clients,
             )
+
+    @contextmanager
+    def reading_rows(self) -> Iterator[None]:
+        """Rows may come from anywhere: one without what it must have is damage, and says so."""
+        try:
+            yield
         except (KeyError, TypeError, ValueError) as error:
             raise DamageError(f"{self.directory}: a row of metrics is damaged: {error}") from None
 
     @cached_property
     def simulation(self) -> Simulation:
+        """What the configuration stands for: data, partition, architectures, method."""
         here = self.config.runtime.model_copy(update={"device": "cpu"})
         return Simulation(self.config.model_copy(update={"runtime": here}))
 
@@ -88,11 +97,20 @@ class Run:
         restored = simulation.host(self.store.clients).restore(task)
         return personal_model(method, restored, download, ctx)
 
-    def write_results(self) -> None:
-        """Writes `summary.json` and `report.html`."""
-        # Imported where used: figures take a second to load.
-        from pfedes.report.page import write_report
+    def results(self, simulation: Simulation | None = None) -> dict[str, bytes]:
+        """What `summary.json` and `report.html` are to hold.
 
-        text = json.dumps(self.summary, indent=2)
-        write_atomically(self.directory / "summary.json", text.encode())
-        write_report(self)
+        Who has the run's simulation at hand gives it; else it is made anew from the configuration.
+        """
+        # Imported where used: figures take a second to load.
+        from pfedes.report.page import render
+
+        summary = json.dumps(self.summary, indent=2)
+        page = render(self, simulation)
+        # Directories may have names that are no text.
+        return {"summary.json": summary.encode(), "report.html": page.encode(errors="replace")}
+
+    def write_results(self, simulation: Simulation | None = None) -> None:
+        """Writes `summary.json` and `report.html`."""
+        for name, content in self.results(simulation).items():
+            write_atomically(self.directory / name, content)

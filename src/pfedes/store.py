@@ -297,5 +297,8 @@ def _refuse_links(directory: Path) -> None:
     """A link in a run directory would make us read or write somewhere else."""
     for place, folders, files in os.walk(directory):
         for name in [*folders, *files]:
-            if (path := Path(place, name)).is_symlink() or not (path.is_file() or path.is_dir()):
+            path = Path(place, name)
+            # What was listed may be gone by now: a run that goes on writes and removes files.
+            ordinary = path.is_file() or path.is_dir() or not path.exists()
+            if path.is_symlink() or not ordinary:
                 raise StoreError(f"{path} is no ordinary file: a run directory holds no links")

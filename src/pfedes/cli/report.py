@@ -1,4 +1,4 @@
-"""`pfedes report`: the page of a run."""
+"""`pfedes report`: the page of a run, and of several runs side by side."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,12 +8,27 @@ import typer
 
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Run directories.", show_default=False)
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="Run directories, or directories that 'pfedes compare' made.",
+            show_default=False,
+        ),
     ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the comparison of several runs goes; comparison.html if not given.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Write report.html (and summary.json) anew, also while a run goes on."""
-    from pfedes.run import open_run
+    """Write report.html (and summary.json) of each run anew, also while it goes on.
 
-    for run in [open_run(directory) for directory in directories]:
-        run.write_results()
-        print(run.directory / "report.html")
+    Several runs are compared on one more page. Every page is one file that opens offline.
+    """
+    from pfedes.cli.reporting import write_reports
+
+    for page in write_reports(directories, out):
+        print(page)

@@ -53,7 +53,7 @@ _OTHERS: list[dict[str, Any]] = [
 ]
 
 MARKED_ROUNDS = 40  # beyond, markers would hide the line
-VECTOR_DOTS = 800  # beyond, dots travel as one picture: a page must stay small
+VECTOR_DOTS = 300  # beyond, dots travel as one picture: a page must stay small
 NARROW = (5.6, 3.1)  # inches; at a phone's width its letters are still readable
 
 
@@ -69,11 +69,16 @@ def method_style(name: str) -> dict[str, Any]:
 
 
 def distinct_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """A style for each, as `method_style` has it; where one is taken, the next that is free."""
+    """A style for each, as `method_style` has it; where one is taken, the next that is free.
+
+    Colours are not used twice before all are in use.
+    """
     styles: list[dict[str, Any]] = []
     for method in methods:
-        wishes = [method_style(method), *_OTHERS]
-        styles.append(next((s for s in wishes if s not in styles), wishes[0]))
+        used = [style["color"] for style in (*styles, *map(method_style, methods))]
+        spare = sorted(_OTHERS, key=lambda style: used.count(style["color"]))
+        wishes = [method_style(method), *spare]
+        styles.append(dict(next((s for s in wishes if s not in styles), wishes[0])))
     return styles
 
 
@@ -91,7 +96,7 @@ class Curve:
 def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figure:
     """Mean test accuracy after every round, with validation beside it."""
     with mpl.rc_context(STYLE):
-        figure, axes = _axes()
+        figure, axes = _axes(2)
         numbers = [0, *(row["round"] for row in rounds)]
         axes.plot(
             numbers,
@@ -112,7 +117,7 @@ def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figu
                 label="validation",
             )
         _accuracy_over_rounds(axes)
-        axes.legend(frameon=False, loc="lower right")
+        _legend_above(figure, axes)
     return figure
 
 
@@ -263,8 +268,9 @@ def _accuracy_over_rounds(axes: Axes) -> None:
 def _legend_above(figure: Figure, axes: Axes) -> None:
     """Where it covers no line, however many there are."""
     handles, labels = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, labels)) <= 24 else 1
     legend = figure.legend(
-        handles, labels, loc="outside upper center", ncols=2, frameon=False, handlelength=3.2
+        handles, labels, loc="outside upper center", ncols=columns, frameon=False, handlelength=3.2
     )
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -13,3 +13,25 @@ def count(value: float | None) -> str:
         if value >= limit:
             return f"{value / limit:.3g} {unit}"
     return f"{value:,.0f}"
+
+
+def measured(value: float | None, unit: str) -> str:
+    """177,200 B, then 1.77 MB."""
+    text = count(value)
+    return f"{text}{unit}" if text[-1].isalpha() else f"{text} {unit}"
+
+
+def counted(number: int, thing: str) -> str:
+    """1 client, 2 clients."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def between(least: float, most: float) -> str:
+    """443, or 20 to 443."""
+    return count(least) if least == most else f"{count(least)} to {count(most)}"
+
+
+def listed(names: list[str], most: int) -> str:
+    """The first few names, and how many more there are."""
+    more = [f"{len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more])

@@ -1,44 +1,234 @@
 """Turning a run into a page that opens offline."""
 
-import io
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 import pfedes
-from pfedes.files import write_atomically
-from pfedes.report.figures import accuracy_figure
-from pfedes.report.formats import count, percent
+from pfedes.errors import PfedesError
+from pfedes.report.clients import Spread, client_grid
+from pfedes.report.enhanced import SCALING, enhanced_figure, enhanced_pairs
+from pfedes.report.figures import accuracy_figure, distribution_figure
+from pfedes.report.formats import count, counted, measured, percent
+from pfedes.report.grid import MOST_ROWS, Cell, Grid, number, share, shortened, text
+from pfedes.report.holdings import holdings_of
+from pfedes.report.svg import inline_svg
+from pfedes.report.template import fill
+from pfedes.report.wire import wire_report
 
 if TYPE_CHECKING:
     from pfedes.run import Run
+    from pfedes.simulation import Simulation
 
 
-def write_report(run: "Run") -> None:
-    """Writes `report.html` into the run directory."""
-    write_atomically(run.directory / "report.html", render(run).encode())
+@dataclass(frozen=True)
+class Enhanced:
+    """Images and their enhanced versions, ready to be shown."""
+
+    svg: str
+    classes: str
+    round: int
+    zeros: float
+    scaling: str = SCALING
 
 
-def render(run: "Run") -> str:
-    """The report as one self-contained page."""
-    pages = Environment(
-        loader=PackageLoader("pfedes.report", "."), autoescape=True, undefined=StrictUndefined
-    )
-    pages.filters |= {"percent": percent, "count": count}
-    return pages.get_template("report.html").render(
+def render(run: "Run", simulation: "Simulation | None" = None) -> str:
+    """The report of a run as one self-contained page."""
+    summary = run.summary
+    why_not = ""
+    if simulation is None:
+        simulation, why_not = _simulation_of(run)
+    with run.reading_rows():
+        accuracy = accuracy_figure(run.rounds, run.manifest.initial_accuracy)
+        clients, rounds = client_grid(run, simulation), _round_grid(run)
+    holdings = holdings_of(simulation) if simulation is not None else None
+    return fill(
+        "report.html",
         title=run.directory.resolve().name,
-        version=pfedes.__version__,
-        summary=run.summary,
-        names=sorted(run.manifest.clients),
+        summary=summary,
         finished=run.finished,
         planned=run.config.train.rounds,
-        figure=_svg(accuracy_figure(run.rounds, run.manifest.initial_accuracy)),
+        facts=list(_facts(run, simulation)),
+        results=list(_results(summary)),
+        costs=list(_costs(summary, len(run.clients))),
+        accuracy=inline_svg(accuracy, "accuracy"),
+        spread=Spread.of(summary["accuracies"]),
+        distribution=inline_svg(distribution_figure(summary["accuracies"]), "distribution"),
+        clients=clients,
+        holdings=holdings,
+        holdings_svg=inline_svg(holdings.figure, "partition") if holdings is not None else "",
+        wire=wire_report(run, simulation) if simulation is not None else None,
+        why_not=why_not,
+        rounds=rounds,
+        enhanced=_enhanced(run, simulation) if simulation is not None else None,
+        trouble=_trouble(summary),
+        failed_rounds=[row["round"] for row in run.rounds if row["status"] != "ok"],
+        tasks=len(run.clients),
         config=run.config.to_toml(),
+        command=f"pfedes run {shlex.quote(str(run.directory / 'config.toml'))}",
+        needs_data=run.config.data.source.startswith("cifar") and not run.config.data.dir,
     )
 
 
-def _svg(figure: Any) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg")
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
+    """What the run was about, if its data is still there and still the same; else why not."""
+    try:
+        simulation = run.simulation
+    except PfedesError as error:
+        return None, str(error)
+    if run.environment["data"] != simulation.dataset.digest:
+        return None, "the data is not what the run was trained on"
+    if set(simulation.population.names) != run.manifest.clients.keys():
+        return None, "config.toml does not describe the clients that the run has"
+    return simulation, ""
+
+
+def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, str]]:
+    """What was run, in a few lines."""
+    config = run.config
+    own = config.method.model_dump(exclude={"name"})
+    yield "method", ", ".join([config.method.name, *(f"{k} = {v}" for k, v in own.items())])
+    if simulation is None:
+        yield "data", config.data.source
+    else:
+        dataset = simulation.dataset
+        shape = " x ".join(map(str, dataset.shape))
+        classes = f"{len(dataset.class_names)} classes"
+        yield "data", f"{config.data.source}: {len(dataset):,} images of {shape}, {classes}"
+    yield "partition", _partition_words(config.partition.model_dump())
+    if simulation is not None:
+        models = list(simulation.population.architectures.values())
+        kinds = [f"{models.count(name):,} x {name}" for name in sorted(set(models))]
+        yield "models", ", ".join(kinds)
+    train = config.train
+    asked = counted(train.selected(len(run.manifest.clients)), "client")
+    yield (
+        "a round",
+        (
+            f"{asked}, {counted(train.epochs, 'epoch')} each in batches of {train.batch_size}, "
+            f"learning rate {train.lr:g}"
+        ),
+    )
+    yield "aggregation", config.aggregation.kind
+    yield "seed", str(config.seed)
+    about = run.environment
+    yield (
+        "made by",
+        (
+            f"pfedes {about.get('pfedes', '?')}, torch {about['torch_build']}, "
+            f"Python {about.get('python', '?')}; this page by pfedes {pfedes.__version__}"
+        ),
+    )
+    yield "made on", f"{about.get('processor') or 'unknown'}, {about.get('cores', '?')} cores"
+    if isinstance(command := about.get("command"), list) and command:
+        yield "begun with", shlex.join([str(command[0]).rpartition("/")[2], *map(str, command[1:])])
+
+
+def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What came of it. The best round is chosen by validation, never by test."""
+    yield "before training", percent(summary["initial_accuracy"])
+    yield f"after round {summary['rounds']}", percent(summary["mean_accuracy"])
+    if summary["best_round"] is not None:
+        best = f"{percent(summary['best_accuracy'])}, round {summary['best_round']}"
+        yield "best round by validation", best
+    if summary["last10_accuracy"] is not None:
+        yield "mean of the last 10 rounds", percent(summary["last10_accuracy"])
+    for target in summary["targets"]:
+        costs = f"{count(target['floats'])} floats, {measured(target['flops'], 'FLOP')}"
+        reached = f"round {target['round']}: {costs}"
+        yield (
+            f"until {percent(target['accuracy'])}",
+            "not reached" if target["round"] is None else reached,
+        )
+
+
+def _costs(summary: Mapping[str, Any], tasks: int) -> Iterator[tuple[str, str]]:
+    for direction, name in (("down", "sent to clients"), ("up", "sent by clients")):
+        floats, size = summary[f"floats_{direction}"], summary[f"bytes_{direction}"]
+        meta = summary[f"metadata_{direction}"]
+        yield (
+            name,
+            f"{count(floats)} floats ({measured(size, 'B')}), {count(meta)} metadata values",
+        )
+    if tasks:
+        both = (summary["floats_down"] + summary["floats_up"]) / tasks
+        each = f"{count(both)} floats both ways, {measured(summary['flops'] / tasks, 'FLOP')}"
+        yield "for each client and round", each
+    if summary["floats_evaluation"]:
+        floats = f"{count(summary['floats_evaluation'])} floats, not counted above"
+        yield "sent to measure after aggregation", floats
+    yield "computed by clients", measured(summary["flops"], "FLOP")
+    yield "time", f"{summary['seconds']:.1f} s"
+
+
+def _partition_words(settings: Mapping[str, Any]) -> str:
+    words = {
+        "classes": f"{settings['classes_per_client']} classes for each",
+        "dirichlet": f"Dirichlet with alpha = {settings['alpha']:g}",
+        "iid": "the same share of every class",
+    }[settings["kind"]]
+    split = settings["split"]
+    parts = split if isinstance(split, str) else " : ".join(f"{100 * s:g}" for s in split)
+    return f"{counted(settings['clients'], 'client')}, {words}; split {parts}"
+
+
+def _round_grid(run: "Run") -> Grid:
+    """What each round cost and brought, the latest rounds of many."""
+    keys = ("floats_down", "floats_up", "metadata_up")
+    rows = [
+        [
+            Cell(f"{row['round']}" if row["status"] == "ok" else f"{row['round']} (failed)",
+                 row["round"]),
+            share(row["accuracy"]),
+            number(row["selected"]),
+            number(row["answered"]),
+            *(number(row[key]) for key in keys),
+            number(row["flops"]),
+            Cell(f"{row['seconds']:.1f} s", row["seconds"]),
+        ]
+        for row in run.rounds[-MOST_ROWS:]
+    ]  # fmt: skip
+    return Grid(
+        "Costs of each round",
+        [
+            *("round", "accuracy", "asked", "answered"),
+            *(key.replace("_", " ") for key in keys),
+            *("FLOP", "time"),
+        ],
+        rows,
+        shortened(len(run.rounds), "rounds, the latest", "rounds.jsonl"),
+        ascending=0,
+    )
+
+
+def _trouble(summary: Mapping[str, Any]) -> Grid | None:
+    """What failed or was turned away, the latest first; None if nothing was."""
+    events = [
+        (event["round"], event["client"], what, event["reason"])
+        for key, what in (
+            ("rejected_uploads", "upload rejected"),
+            ("failed_clients", "client failed"),
+        )
+        for event in summary[key]
+    ]
+    events.sort(key=lambda event: (-event[0], event[1]))
+    if not events:
+        return None
+    return Grid(
+        "Rejected uploads and failed clients",
+        ["client", "round", "what", "reason"],
+        [
+            [text(str(client)), Cell(str(round), round), text(what), text(str(reason))]
+            for round, client, what, reason in events[:MOST_ROWS]
+        ],
+        shortened(len(events), "events, the latest", "clients.jsonl"),
+    )
+
+
+def _enhanced(run: "Run", simulation: "Simulation") -> Enhanced | None:
+    pairs = enhanced_pairs(run, simulation=simulation)
+    if pairs is None:
+        return None
+    svg = inline_svg(enhanced_figure(pairs), "enhanced")
+    return Enhanced(svg, ", ".join(pairs.classes), pairs.round, pairs.zeros)

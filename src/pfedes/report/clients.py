@@ -1,0 +1,83 @@
+"""How the clients of a run fare: the spread of their accuracies, and the worst-off by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pfedes.report.grid import MOST_ROWS, Cell, Grid, number, share, shortened, text
+
+if TYPE_CHECKING:
+    from pfedes.recorder import Row
+    from pfedes.run import Run
+    from pfedes.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of the test accuracies of all clients."""
+
+    worst: float
+    tenth: float  # a tenth of the clients is no better
+    median: float
+    mean: float
+    best: float
+    std: float
+
+    @classmethod
+    def of(cls, accuracies: Sequence[float]) -> "Spread":
+        worst, tenth, median, best = np.quantile(accuracies, [0, 0.1, 0.5, 1]).tolist()
+        return cls(
+            worst, tenth, median, float(np.mean(accuracies)), best, float(np.std(accuracies))
+        )
+
+
+def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
+    """All clients, worst-off first; of many only the worst-off."""
+    work = _work_of(run.clients)
+    standings = sorted(
+        run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
+    )
+    rows: list[list[Cell]] = []
+    for name, standing in standings[:MOST_ROWS]:
+        scores, done = standing.scores, work.get(name, _Work())
+        right = f"{scores.test_correct} of {scores.test_total}"
+        row = [
+            text(name),
+            share(scores.accuracy),
+            Cell(right, scores.test_correct),
+            share(scores.val_accuracy),
+        ]
+        if simulation is not None:
+            row.append(text(simulation.population.architectures[name]))
+            row.append(number(len(simulation.population.shares[name].train)))
+        rows.append([*row, number(done.rounds), number(done.floats), number(done.flops)])
+    known = ["model", "train samples"] if simulation is not None else []
+    return Grid(
+        "Clients, worst-off first",
+        [
+            *("client", "test accuracy", "correct", "validation", *known),
+            *("rounds", "floats sent", "FLOP"),
+        ],
+        rows,
+        shortened(len(standings), "clients, the worst-off", "summary.json and clients.jsonl"),
+        ascending=1,
+    )
+
+
+@dataclass
+class _Work:
+    rounds: int = 0  # in which it was accepted
+    floats: int = 0
+    flops: int = 0
+
+
+def _work_of(rows: "Sequence[Row]") -> dict[str, _Work]:
+    work: dict[str, _Work] = {}
+    for row in rows:
+        done = work.setdefault(row["client"], _Work())
+        done.rounds += row["status"] == "ok"
+        done.floats += row["floats_up"]
+        done.flops += row["flops"]
+    return work

@@ -1,0 +1,70 @@
+"""Who holds what: the class-by-client partition, as facts, a picture and a table."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pfedes.report.figures import partition_figure
+from pfedes.report.formats import between, listed
+from pfedes.report.grid import MOST_ROWS, Grid, number, text
+
+if TYPE_CHECKING:
+    from pfedes.simulation import Simulation
+
+MOST_CLASSES = 12  # named in a row; the picture shows the others too
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """The partition of a simulation. Facts are about all clients, the rest about the first."""
+
+    samples: str  # of a client, least to most
+    classes: str  # of a client
+    holders: str  # of a class
+    clients: int
+    shown: int
+    grid: Grid
+    figure: Figure
+
+
+def holdings_of(simulation: "Simulation") -> Holdings:
+    population, labels = simulation.population, simulation.dataset.labels
+    names = simulation.dataset.class_names
+    held = {
+        client: np.bincount(labels[share.rows()], minlength=len(names))
+        for client, share in population.shares.items()
+    }
+    counts = np.array(list(held.values()))
+    shares = list(population.shares.items())[:MOST_ROWS]
+    rows = []
+    for client, share in shares:
+        own = held[client]
+        mine = [f"{names[c]}: {own[c]:,}" for c in np.argsort(-own, kind="stable") if own[c]]
+        rows.append(
+            [
+                text(client),
+                *(number(len(part)) for part in (share.train, share.val, share.test)),
+                number(len(mine)),
+                text(listed(mine, MOST_CLASSES)),
+            ]
+        )
+    return Holdings(
+        samples=_range(counts.sum(axis=1)),
+        classes=_range((counts > 0).sum(axis=1)),
+        holders=_range((counts > 0).sum(axis=0)),
+        clients=len(counts),
+        shown=len(shares),
+        grid=Grid(
+            "Samples of each client, and of which classes",
+            ["client", "train", "validation", "test", "classes", "samples of each class"],
+            rows,
+            ascending=0,
+        ),
+        figure=partition_figure([share for _, share in shares], labels, names),
+    )
+
+
+def _range(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+    return between(int(values.min()), int(values.max()))
