@@ -146,7 +146,7 @@ class Federation:
             self.listener.round_done(row)
         ledger.store.remove_leftovers()
         run = ledger.run()
-        run.write_results(simulation)
+        run.write_results(simulation, report=self.config.runtime.report)
         return run
 
     def _round(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Row:

@@ -97,20 +97,23 @@ class Run:
         restored = simulation.host(self.store.clients).restore(task)
         return personal_model(method, restored, download, ctx)
 
-    def results(self, simulation: Simulation | None = None) -> dict[str, bytes]:
+    def results(
+        self, simulation: Simulation | None = None, *, report: bool = True
+    ) -> dict[str, bytes]:
         """What `summary.json` and `report.html` are to hold.
 
         Who has the run's simulation at hand gives it; else it is made anew from the configuration.
         """
-        # Imported where used: figures take a second to load.
-        from pfedes.report.page import render
+        files = {"summary.json": json.dumps(self.summary, indent=2).encode()}
+        if report:
+            # Imported where used: figures take a second to load.
+            from pfedes.report.page import render
 
-        summary = json.dumps(self.summary, indent=2)
-        page = render(self, simulation)
-        # Directories may have names that are no text.
-        return {"summary.json": summary.encode(), "report.html": page.encode(errors="replace")}
+            # Directories may have names that are no text.
+            files["report.html"] = render(self, simulation).encode(errors="replace")
+        return files
 
-    def write_results(self, simulation: Simulation | None = None) -> None:
-        """Writes `summary.json` and `report.html`."""
-        for name, content in self.results(simulation).items():
+    def write_results(self, simulation: Simulation | None = None, *, report: bool = True) -> None:
+        """Writes `summary.json` and, if wanted, `report.html`."""
+        for name, content in self.results(simulation, report=report).items():
             write_atomically(self.directory / name, content)

@@ -17,7 +17,7 @@ from pfedes.config import Config
 from pfedes.errors import StoreError
 from pfedes.run import Run, open_run
 
-POLL = 0.2  # seconds
+POLL = 0.1  # seconds
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def print_result(run: Run) -> None:
         )
     if trouble := len(summary["rejected_uploads"]) + len(summary["failed_clients"]):
         rows["trouble"] = f"{trouble} uploads rejected or clients failed; see the report"
-    rows["report"] = str(run.directory / "report.html")
+    if run.config.runtime.report:
+        rows["report"] = str(run.directory / "report.html")
     output().print(facts(rows))
 
 

@@ -25,6 +25,9 @@ class RuntimeConfig(Section):
     )
     threads: int = Field(1, ge=1, description="threads per client; results are equal for equal")
     keep_rounds: int = Field(2, ge=1, description="how many rounds back a run can be resumed from")
+    report: bool = Field(
+        True, description="write report.html at the end; 'pfedes report' writes it at any time"
+    )
 
 
 @dataclass(frozen=True)

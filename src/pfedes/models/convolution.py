@@ -82,8 +82,7 @@ def _pays(channels: int, height: int) -> bool:
     return channels <= FEW and height % ROWS == 0
 
 
-@torch.library.custom_op("pfedes::convolution_by_rows", mutates_args=())
-def by_rows(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+def _by_rows(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
     """A convolution that computes four rows of its output at once."""
     # The weights of each row, shifted down by one row from those of the row before.
     tall = torch.cat([F.pad(weight, (0, 0, row, ROWS - 1 - row)) for row in range(ROWS)])
@@ -95,6 +94,15 @@ def by_rows(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
     lines = result.permute(0, 2, 3, 1).unflatten(1, (height, ROWS))
     lines.copy_(rows.permute(0, 2, 3, 1).unflatten(3, (ROWS, -1)).transpose(2, 3))
     return result
+
+
+# An operation of torch, so that its work is counted as one convolution. Not by torch's decorator
+# for it, whose first call imports the compiler: more than a second.
+_library = torch.library.Library("pfedes", "DEF")
+_library.define("convolution_by_rows(Tensor x, Tensor weight, Tensor bias, int padding) -> Tensor")
+_library.impl("convolution_by_rows", _by_rows, "CompositeExplicitAutograd")
+_library.impl("convolution_by_rows", torch.library.fallthrough_kernel, "Autograd")
+by_rows = torch.ops.pfedes.convolution_by_rows
 
 
 @register_flop_formula(torch.ops.pfedes.convolution_by_rows)

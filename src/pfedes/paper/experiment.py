@@ -87,13 +87,14 @@ class Results:
         reasons = [self._reasons.get(cell.name, "") for cell in self.cells(setting)]
         return next(filter(None, reasons), "not run yet")
 
-    def accuracy(self, settings: Sequence[Setting]) -> "Accuracy":
-        """Over the seeds that are there."""
+    def accuracy(self, settings: Sequence[Setting], *, judged: bool = True) -> "Accuracy":
+        """Over the seeds that are there. What did not converge is marked, if it is to be judged."""
         records = self.records(settings)
         if not records:
             reason = self.reason(settings[0])
             return Accuracy((), "-" if "finite" in reason else "", reason)
-        if failure := next(filter(None, map(not_converged, records)), None):
+        failure = next(filter(None, map(not_converged, records)), None)
+        if failure is not None and judged:
             return Accuracy((), "-", failure)
         return Accuracy(tuple(100 * record.accuracy for record in records))
 

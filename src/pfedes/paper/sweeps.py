@@ -39,7 +39,7 @@ class Axis:
         """What is known of one line of the figure, in percent."""
         found = {}
         for value in self.values[data]:
-            mean = results.accuracy([self.setting(method, data, value)]).mean
+            mean = results.accuracy([self.setting(method, data, value)], judged=False).mean
             if mean is not None:
                 found[value] = mean
         return found
@@ -91,7 +91,8 @@ def show(results: Results, axes: Sequence[Axis], name: str) -> Exhibit:
             rows = []
             for value in values:
                 found = [
-                    results.accuracy([axis.setting(method, data, value)]) for method in axis.methods
+                    results.accuracy([axis.setting(method, data, value)], judged=False)
+                    for method in axis.methods
                 ]
                 row = [f"{value:g}", *map(str, found)]
                 if len(found) == 2:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pfedes.files import write_atomically
 from pfedes.paper.experiment import Exhibit, Experiment
 from pfedes.paper.scale import Scale
+from pfedes.report.figures import STYLE
 
 # Without a date in it, the same figure is the same file.
 DATELESS: dict[str, dict[str, Any]] = {
@@ -39,7 +41,8 @@ def write(exhibit: Exhibit, experiment: Experiment, scale: Scale, directory: Pat
 
 def drawn(figure: Figure, kind: str) -> bytes:
     target = io.BytesIO()
-    figure.savefig(target, format=kind, **DATELESS[kind])
+    with mpl.rc_context(STYLE):  # some of it counts only now
+        figure.savefig(target, format=kind, **DATELESS[kind])
     return target.getvalue()
 
 
