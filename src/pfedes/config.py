@@ -6,7 +6,7 @@ A setting is named `section.key` everywhere: in files, in `--set`, in error mess
 import json
 import logging
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError
 
 from pfedes.aggregation import AggregationConfig
+from pfedes.data.own import FederationConfig
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
 from pfedes.errors import ConfigError, unknown
@@ -23,11 +24,16 @@ from pfedes.methods import method_class
 from pfedes.methods.base import Method, MethodConfig
 from pfedes.methods.pfedes import PFedESConfig
 from pfedes.models import ModelsConfig
+from pfedes.participant import Participant, participant_from, read_participant
 from pfedes.recorder import EvaluateConfig
 from pfedes.section import Section
 from pfedes.training import TrainConfig
 
 log = logging.getLogger(__name__)
+
+
+WHO = ("data", "partition", "models", "federation", "participants")
+"""The sections that say who takes part."""
 
 
 class Config(Section):
@@ -45,6 +51,10 @@ class Config(Section):
     aggregation: AggregationConfig = AggregationConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+    federation: FederationConfig = FederationConfig()
+    participants: tuple[Participant, ...] = Field(
+        (), description="participant.toml files: who takes part with a model and data of their own"
+    )
     compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
 
     def settled(self) -> "Config":
@@ -56,7 +66,7 @@ class Config(Section):
         server_side = {"rounds", "participation", "min_uploads", "patience"}
         return _digest(
             self.settled().model_dump_json(
-                include={"seed", "data", "partition", "models", "method", "train"},
+                include={"seed", "method", "train", *WHO},
                 exclude={"train": server_side},
             )
         )
@@ -78,11 +88,13 @@ class Config(Section):
 
     def federation_digest(self) -> str:
         """Identifies what cannot change in the life of a run: who takes part, in what method."""
-        chosen = {"seed": True, "data": True, "partition": True, "models": True}
+        chosen = dict.fromkeys(("seed", *WHO), True)
         return _digest(self.model_dump_json(include={**chosen, "method": {"name"}}))
 
     def to_toml(self) -> str:
-        return "\n".join(_lines(self, comments=False)) + "\n"
+        people = [person.model_dump(mode="json") for person in self.participants]
+        tables = tomli_w.dumps({"participants": people}) if people else ""
+        return "\n".join([*_lines(self, comments=False), "", tables]).rstrip() + "\n"
 
     def to_commented_toml(self) -> str:
         """All keys with their values and what they mean, ready to be edited."""
@@ -105,6 +117,7 @@ def configure(
     seed: int | None = None,
     workers: int | None = None,
     device: str | None = None,
+    participants: Sequence[Path | str | Participant] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
     """The configuration from a TOML file (or the defaults), short options, and dotted settings.
@@ -134,6 +147,7 @@ def configure(
         else:
             _put(tree, key, value)
     _make_paths_absolute(tree)
+    _read_participants(tree, Path(file).parent if file is not None else Path(), participants or ())
     return validate(tree)
 
 
@@ -191,6 +205,27 @@ def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
     if isinstance(source := section.get("source"), str) and source.startswith("folder:"):
         path = Path(source.removeprefix("folder:")).expanduser()
         section["source"] = f"folder:{path.absolute()}"
+
+
+def _read_participants(
+    tree: dict[str, Any], directory: Path, more: Sequence[Path | str | Participant]
+) -> None:
+    """Files become what they say, so that the run's own config.toml holds everything."""
+    given = tree.get("participants", [])
+    if not isinstance(given, list):
+        raise ConfigError(f"participants = {given!r}: expected a list of participant.toml files")
+    found = []
+    for number, one in enumerate(given):
+        if isinstance(one, str):
+            found.append(read_participant(directory / one))
+        elif isinstance(one, Mapping):
+            found.append(participant_from(one, directory, f"participants[{number}]"))
+        else:
+            raise ConfigError(f"participants[{number}] = {one!r}: expected the name of a file")
+    for other in more:
+        found.append(other if isinstance(other, Participant) else read_participant(Path(other)))
+    if found:
+        tree["participants"] = found
 
 
 def _with_preset(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,8 +330,8 @@ def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]
         if isinstance(value, Section):
             nested[key] = value
             continue
-        if isinstance(value, dict):
-            continue  # [compare.NAME] concerns comparisons, and a run is none
+        if isinstance(value, dict) or key == "participants":
+            continue  # [compare.NAME] concerns comparisons; participants follow the sections
         shown = field.alias or key
         line = f"{shown} = {_toml(dumped[shown])}"
         yield f"{line:<34}  # {field.description}" if comments and field.description else line

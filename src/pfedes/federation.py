@@ -116,7 +116,7 @@ class Federation:
                     ledger = Ledger.reopen(
                         store,
                         self.config,
-                        simulation.dataset.digest,
+                        simulation.population.digest,
                         self._from_round,
                         self.listener.working,
                     )
@@ -135,7 +135,7 @@ class Federation:
         scores, failures = self._evaluate(fleet, tasks)
         if failures:
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
-        digest = simulation.dataset.digest
+        digest = simulation.population.digest
         return Ledger.create(self.directory, self.config, digest, cards, state, scores)
 
     def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:

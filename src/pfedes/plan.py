@@ -45,7 +45,7 @@ def is_big(config: Config, sizes: Sequence[int]) -> bool:
 def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
     """Trains and scores a client of the middle size, aside, and multiplies."""
     config = simulation.config
-    sizes = {name: len(share.train) for name, share in simulation.population.shares.items()}
+    sizes = simulation.population.sizes
     middle = sorted(tasks, key=lambda task: sizes[task.client])[len(tasks) // 2]
     task = replace(middle, run="plan", round=1)
     with _aside() as place, with_threads(config.runtime.threads):

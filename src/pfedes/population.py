@@ -1,5 +1,6 @@
 """The clients of a simulation: who holds which data and which model."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from pfedes.client import Card, Client, Parameters, parameters_of
-from pfedes.data.dataset import Dataset
+from pfedes.data.dataset import Dataset, Images
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig, stratified
@@ -20,8 +21,41 @@ from pfedes.seeding import Streams
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class Population:
-    """Builds clients on demand: memory does not grow with their number."""
+class Population(ABC):
+    """Who takes part: names, cards, and clients built on demand."""
+
+    names: list[str]
+    class_names: tuple[str, ...]
+    channels: int
+    digest: str  # of everybody's data
+    architectures: dict[str, str]  # by name; clients of one architecture can share a module
+    sizes: dict[str, int]  # training samples by name
+    device: torch.device
+    normaliser: Normaliser
+    samples: int  # of all splits of all clients
+
+    @abstractmethod
+    def client(self, name: str, model: nn.Module | None = None) -> Client:
+        """A client as it is before its first round, or with a model that is there already."""
+
+    @abstractmethod
+    def card(self, name: str, needs: Collection[str]) -> Card:
+        """The client's card, with no more on it than is needed."""
+
+    @abstractmethod
+    def labels(self, name: str) -> dict[str, Rows]:
+        """The labels of a client's train, val and test samples."""
+
+    @abstractmethod
+    def pictures(self, count: int) -> tuple[Images, Rows] | None:
+        """Some images of different classes, of one size, with their labels; None without images."""
+
+    def cards(self, needs: Collection[str]) -> list[Card]:
+        return [self.card(name, needs) for name in self.names]
+
+
+class Dealt(Population):
+    """One data set, dealt to as many clients as one likes: memory does not grow with them."""
 
     def __init__(
         self,
@@ -51,9 +85,12 @@ class Population:
         self.architectures = dict(
             zip(self.names, _assign(models, len(shares), streams), strict=True)
         )
+        self.class_names, self.channels = dataset.class_names, dataset.shape[0]
+        self.digest = dataset.digest
+        self.sizes = {name: len(share.train) for name, share in self.shares.items()}
+        self.samples = sum(len(share.rows()) for share in shares)
 
     def client(self, name: str, model: nn.Module | None = None) -> Client:
-        """A client as it is before its first round, or with a model that is there already."""
         share = self.shares[name]
         return Client(
             name=name,
@@ -65,7 +102,6 @@ class Population:
         )
 
     def card(self, name: str, needs: Collection[str]) -> Card:
-        """The client's card, with no more on it than is needed."""
         known = self._known_cards.get(name)
         if known is None:
             rows = self.shares[name].train
@@ -76,8 +112,13 @@ class Population:
             self._known_cards[name] = known
         return known.revealing(needs)
 
-    def cards(self, needs: Collection[str]) -> list[Card]:
-        return [self.card(name, needs) for name in self.names]
+    def labels(self, name: str) -> dict[str, Rows]:
+        share, labels = self.shares[name], self.dataset.labels
+        return {"train": labels[share.train], "val": labels[share.val], "test": labels[share.test]}
+
+    def pictures(self, count: int) -> tuple[Images, Rows]:
+        rows = one_of_each_class(self.dataset.labels, count)
+        return self.dataset.pixels(rows), self.dataset.labels[rows]
 
     def _model(self, name: str) -> nn.Module:
         architecture = self.architectures[name]
@@ -97,6 +138,14 @@ class Population:
         pixels = torch.from_numpy(self.dataset.pixels(rows))
         labels = torch.from_numpy(self.dataset.labels[rows])
         return Samples(pixels.to(self.device), labels.to(self.device), self.normaliser)
+
+
+def one_of_each_class(labels: Rows, count: int) -> Rows:
+    """The first sample of each of `count` classes, spread evenly over all."""
+    present, first = np.unique(labels, return_index=True)
+    chosen = np.linspace(0, len(present) - 1, min(count, len(present))).round().astype(np.int64)
+    rows: Rows = first[chosen].astype(np.int64)
+    return rows
 
 
 def _assign(models: ModelsConfig, clients: int, streams: Streams) -> Sequence[str]:

@@ -14,7 +14,8 @@ from pfedes.fleet.serial import SerialFleet
 from pfedes.fleet.workers import WorkerFleet
 from pfedes.methods import method_class
 from pfedes.methods.base import Context
-from pfedes.population import Population
+from pfedes.participants import Participants
+from pfedes.population import Dealt, Population
 from pfedes.seeding import Streams
 
 
@@ -25,16 +26,16 @@ class Simulation:
         self.config = config = config.settled()
         self.method = method_class(config.method.name)(config.method)
         self.streams = Streams(config.seed)
-        self.dataset = sources.load(config.data, progress)
-        self.population = Population(
-            self.dataset,
-            config.data,
-            config.partition,
-            config.models,
-            self.streams,
-            device_of(config.runtime.device),
-        )
+        self.population = self._population(progress)
         self._check_aggregation()
+
+    def _population(self, progress: Progress) -> Population:
+        config, device = self.config, device_of(self.config.runtime.device)
+        if config.participants:
+            people = config.participants
+            return Participants(people, config.federation, self.streams, device, progress)
+        dataset = sources.load(config.data, progress)
+        return Dealt(dataset, config.data, config.partition, config.models, self.streams, device)
 
     def context(self, round: int) -> Context:
         return Context(
@@ -43,8 +44,8 @@ class Simulation:
             streams=self.streams,
             train=self.config.train,
             aggregation=self.config.aggregation,
-            classes=len(self.dataset.class_names),
-            channels=self.dataset.shape[0],
+            classes=len(self.population.class_names),
+            channels=self.population.channels,
             pool=self.config.models.pool,
             after_aggregation=self.config.evaluate.after_aggregation,
         )

@@ -74,27 +74,28 @@ def partition(
 
     from pfedes.cli.display import output, save_figure, working
     from pfedes.report.figures import partition_figure
+    from pfedes.report.holdings import held_by
     from pfedes.simulation import Simulation
 
     chosen = effective(config, settings, data=data, data_dir=data_dir, clients=clients, seed=seed)
     with working() as progress:
         simulation = Simulation(chosen, progress)
-    labels, names = simulation.dataset.labels, simulation.dataset.class_names
     population = simulation.population
+    names = population.class_names
     table = Table(box=None, pad_edge=False)
     table.add_column("client", no_wrap=True)
     table.add_column("model")
     for heading in ("train", "val", "test"):
         table.add_column(heading, justify="right")
     table.add_column("samples of each class", overflow="fold")
-    for client, share in population.shares.items():
-        held, counts = np.unique(labels[share.rows()], return_counts=True)
+    all_held = np.array([held_by(population, client) for client in population.names])
+    for client, held in zip(population.names, all_held, strict=True):
         table.add_row(
             client,
             population.architectures[client],
-            *(str(len(rows)) for rows in (share.train, share.val, share.test)),
-            ", ".join(f"{names[c]}: {n}" for c, n in zip(held, counts, strict=True)),
+            *(str(len(part)) for part in population.labels(client).values()),
+            ", ".join(f"{name}: {n}" for name, n in zip(names, held, strict=True) if n),
         )
-    save_figure(partition_figure(list(population.shares.values()), labels, names), out)
+    save_figure(partition_figure(all_held, names), out)
     output().print(table)
     output().print(f"picture: {out}", soft_wrap=True)

@@ -17,6 +17,14 @@ Clients = Annotated[int | None, typer.Option(help="N, the number of clients.")]
 Participation = Annotated[float | None, typer.Option(help="C, the share of clients in a round.")]
 Rounds = Annotated[int | None, typer.Option(help="T, the number of rounds.")]
 Seed = Annotated[int | None, typer.Option(help="Of all random streams.")]
+Participants = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--participant",
+        metavar="FILE.toml",
+        help="One who takes part with a model and data of their own; may be repeated.",
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="Where clients train: auto, cpu, cuda or mps.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core if not given.")]
 Settings = Annotated[

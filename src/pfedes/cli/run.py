@@ -12,6 +12,7 @@ from pfedes.cli.options import (
     DataDir,
     Device,
     Json,
+    Participants,
     Participation,
     Quiet,
     Rounds,
@@ -37,6 +38,7 @@ def run(
     seed: Seed = None,
     workers: Workers = None,
     device: Device = None,
+    participants: Participants = None,
     settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory; a new one below runs/ if not given.")
@@ -60,6 +62,7 @@ def run(
         seed=seed,
         workers=workers,
         device=device,
+        participants=participants,
     )
     from pfedes.cli.display import watch
     from pfedes.federation import Federation

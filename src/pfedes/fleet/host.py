@@ -167,7 +167,7 @@ class ClientHost:
 
     def _check(self, task: Task, ctx: Context, in_order: bool) -> None:
         """Nothing is touched for a task that is not on the allow-list."""
-        if task.client not in self.population.shares:
+        if task.client not in self.population.sizes:
             raise WireError(unknown("client", task.client, self.population.names))
         card = self.population.card(task.client, self.method.needs)
         try:

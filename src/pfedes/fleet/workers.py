@@ -34,7 +34,7 @@ class WorkerFleet:
 
     def __init__(self, host: ClientHost, config_text: str, workers: int) -> None:
         self.host = host
-        self._sizes = {name: len(share.train) for name, share in host.population.shares.items()}
+        self._sizes = host.population.sizes
         self._architectures = host.population.architectures
         self._pace: dict[str, float] = {}  # seconds per training sample of each architecture
         self._workers = [Worker(config_text, host.store.root) for _ in range(workers)]

@@ -2,14 +2,43 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from pfedes.errors import ModelError
 
+_heads: "WeakKeyDictionary[nn.Module, str]" = WeakKeyDictionary()
+"""Where the head of a user's model was found; not part of the model, nor of its state."""
+
+
+def remember_head(model: nn.Module, name: str, *, named: bool = False) -> None:
+    """Notes which layer is the head ('' = none was found); one that the user named is checked."""
+    if named:
+        try:
+            found = model.get_submodule(name)
+        except AttributeError:
+            linear = [n for n, m in model.named_modules() if isinstance(m, nn.Linear)]
+            known = ", ".join(linear) or "none"
+            raise ModelError(
+                f"head = {name!r}: the model has no such layer; its linear layers: {known}"
+            ) from None
+        if not isinstance(found, nn.Linear):
+            raise ModelError(f"head = {name!r} is a {type(found).__name__}, not an nn.Linear")
+    _heads[model] = name
+
 
 def head_of(model: nn.Module) -> nn.Linear:
     """The linear layer that a model ends with."""
+    if (name := _heads.get(model)) == "":
+        raise ModelError(
+            f"{type(model).__name__} does not end with a linear layer that could be found: "
+            "name it with head = '...'"
+        )
+    if name is not None:
+        found = model.get_submodule(name)
+        assert isinstance(found, nn.Linear), "only linear layers are remembered"
+        return found
     heads = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not heads:
         raise ModelError(f"{type(model).__name__} has no linear layer to be its head")

@@ -51,7 +51,7 @@ def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
         ]
         if simulation is not None:
             row.append(text(simulation.population.architectures[name]))
-            row.append(number(len(simulation.population.shares[name].train)))
+            row.append(number(simulation.population.sizes[name]))
         rows.append([*row, number(done.rounds), number(done.floats), number(done.flops)])
     known = ["model", "train samples"] if simulation is not None else []
     return Grid(

@@ -44,27 +44,29 @@ def enhanced_pairs(
     None where no extractor is shared: with other methods, and where each client has its own.
     """
     simulation = simulation or run.simulation
-    method, dataset = simulation.method, simulation.dataset
+    method, population = simulation.method, simulation.population
     if not (isinstance(method, PFedES) and method.config.sharing == "global"):
         return None
+    if (pictures := population.pictures(count)) is None:
+        return None
+    pixels, labels = pictures
     number, state = _present_state(run)
     with torch.device("meta"):  # its weights are there already: nothing is drawn for them
-        extractor = Extractor(dataset.shape[0], method.config.width, method.config.final_activation)
+        extractor = Extractor(
+            population.channels, method.config.width, method.config.final_activation
+        )
     try:
         extractor.load_state_dict(state.tensors, assign=True)
     except RuntimeError:
         raise DamageError(
             f"{run.directory}: what the server holds is no extractor of width {method.config.width}"
         ) from None
-    rows = _one_of_each_class(dataset.labels, count)
-    pixels = dataset.pixels(rows)
-    x = simulation.population.normaliser(torch.from_numpy(pixels))
     with torch.no_grad():
-        # One by one: the kernel that makes batches fast loads torch's compiler, which takes longer.
-        output = torch.stack([extractor(image) for image in x]).permute(0, 2, 3, 1).numpy()
+        made = extractor(population.normaliser(torch.from_numpy(pixels)))
+    output = made.permute(0, 2, 3, 1).numpy()
     return EnhancedPairs(
         round=number,
-        classes=tuple(dataset.class_names[label] for label in dataset.labels[rows]),
+        classes=tuple(population.class_names[label] for label in labels),
         originals=_displayable((pixels / 255).astype(np.float32)),
         enhanced=_displayable(_stretched(output)),
         zeros=float((output == 0).mean()),
@@ -107,14 +109,6 @@ def _present_state(run: "Run") -> tuple[int, State]:
             raise
         newest = run.store.manifest()
         return newest.round, run.store.server_state(newest)
-
-
-def _one_of_each_class(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The first image of each of `count` classes, spread evenly over all."""
-    present, first = np.unique(labels, return_index=True)
-    chosen = np.linspace(0, len(present) - 1, min(count, len(present))).round().astype(np.int64)
-    rows: NDArray[np.int64] = first[chosen].astype(np.int64)
-    return rows
 
 
 def _stretched(images: Pictures) -> Pictures:

@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from pfedes.data.partition import Rows, Share
-
 # Of Okabe and Ito's colour-blind-safe palette, without its yellow, which white paper swallows.
 BLUE, ORANGE = "#0072b2", "#d55e00"
 AMBER, SKY, GREEN, PURPLE = "#e69f00", "#56b4e9", "#009e73", "#cc79a7"
@@ -145,16 +143,13 @@ def distribution_figure(accuracies: Sequence[float]) -> Figure:
     return figure
 
 
-def partition_figure(shares: Sequence[Share], labels: Rows, class_names: Sequence[str]) -> Figure:
-    """Which client holds how much of which class: a dot per pair, its area the share."""
-    counts = np.array(
-        [np.bincount(labels[share.rows()], minlength=len(class_names)) for share in shares]
-    )
+def partition_figure(counts: NDArray[np.int64], class_names: Sequence[str]) -> Figure:
+    """Which client (row) holds how much of which class: a dot per pair, its area the share."""
     clients, classes = counts.nonzero()
     held = counts[clients, classes]
-    width = min(16.0, 3.0 + 0.28 * len(shares))
+    width = min(16.0, 3.0 + 0.28 * len(counts))
     height = min(14.0, 1.6 + 0.28 * len(class_names))
-    cell = 72 * min((width - 1.5) / len(shares), (height - 1.2) / len(class_names))
+    cell = 72 * min((width - 1.5) / len(counts), (height - 1.2) / len(class_names))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height))
         axes = figure.add_subplot()
@@ -170,7 +165,7 @@ def partition_figure(shares: Sequence[Share], labels: Rows, class_names: Sequenc
         axes.set(
             xlabel="client",
             ylabel="class",
-            xlim=(-0.6, len(shares) - 0.4),
+            xlim=(-0.6, len(counts) - 0.4),
             ylim=(len(class_names) - 0.4, -0.6),
             title=f"largest dot: {counts.max():,} samples of one class",
         )

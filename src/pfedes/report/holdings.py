@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from pfedes.report.figures import partition_figure
 from pfedes.report.formats import between, listed
 from pfedes.report.grid import MOST_ROWS, Grid, number, text
 
 if TYPE_CHECKING:
+    from pfedes.population import Population
     from pfedes.simulation import Simulation
 
 MOST_CLASSES = 12  # named in a row; the picture shows the others too
@@ -30,22 +32,17 @@ class Holdings:
 
 
 def holdings_of(simulation: "Simulation") -> Holdings:
-    population, labels = simulation.population, simulation.dataset.labels
-    names = simulation.dataset.class_names
-    held = {
-        client: np.bincount(labels[share.rows()], minlength=len(names))
-        for client, share in population.shares.items()
-    }
-    counts = np.array(list(held.values()))
-    shares = list(population.shares.items())[:MOST_ROWS]
+    population = simulation.population
+    names = population.class_names
+    counts = np.array([held_by(population, client) for client in population.names])
     rows = []
-    for client, share in shares:
-        own = held[client]
+    for client, own in zip(population.names[:MOST_ROWS], counts, strict=False):
+        parts = population.labels(client).values()
         mine = [f"{names[c]}: {own[c]:,}" for c in np.argsort(-own, kind="stable") if own[c]]
         rows.append(
             [
                 text(client),
-                *(number(len(part)) for part in (share.train, share.val, share.test)),
+                *(number(len(part)) for part in parts),
                 number(len(mine)),
                 text(listed(mine, MOST_CLASSES)),
             ]
@@ -55,15 +52,21 @@ def holdings_of(simulation: "Simulation") -> Holdings:
         classes=_range((counts > 0).sum(axis=1)),
         holders=_range((counts > 0).sum(axis=0)),
         clients=len(counts),
-        shown=len(shares),
+        shown=len(rows),
         grid=Grid(
             "Samples of each client, and of which classes",
             ["client", "train", "validation", "test", "classes", "samples of each class"],
             rows,
             ascending=0,
         ),
-        figure=partition_figure([share for _, share in shares], labels, names),
+        figure=partition_figure(counts[:MOST_ROWS], names),
     )
+
+
+def held_by(population: "Population", client: str) -> NDArray[np.int64]:
+    """How many samples of each class a client has, in all its splits."""
+    labels = np.concatenate(list(population.labels(client).values()))
+    return np.bincount(labels, minlength=len(population.class_names))
 
 
 def _range(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:

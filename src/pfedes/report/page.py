@@ -77,7 +77,7 @@ def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
         simulation = run.simulation
     except PfedesError as error:
         return None, str(error)
-    if run.environment["data"] != simulation.dataset.digest:
+    if run.environment["data"] != simulation.population.digest:
         return None, "the data is not what the run was trained on"
     if set(simulation.population.names) != run.manifest.clients.keys():
         return None, "config.toml does not describe the clients that the run has"
@@ -92,11 +92,14 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
     if simulation is None:
         yield "data", config.data.source
     else:
-        dataset = simulation.dataset
-        shape = " x ".join(map(str, dataset.shape))
-        classes = f"{len(dataset.class_names)} classes"
-        yield "data", f"{config.data.source}: {len(dataset):,} images of {shape}, {classes}"
-    yield "partition", _partition_words(config.partition.model_dump())
+        population = simulation.population
+        shapes = {" x ".join(map(str, card.shape)) for card in run.store.cards(run.manifest)}
+        classes = f"{len(population.class_names)} classes"
+        source = "participants' own" if config.participants else config.data.source
+        held = f"{population.samples:,} samples of {' and '.join(sorted(shapes))}"
+        yield "data", f"{source}: {held}, {classes}"
+    if not config.participants:
+        yield "partition", _partition_words(config.partition.model_dump())
     if simulation is not None:
         models = list(simulation.population.architectures.values())
         kinds = [f"{models.count(name):,} x {name}" for name in sorted(set(models))]

@@ -129,7 +129,7 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
     cards = run.store.cards(run.manifest)
     kinds = _kinds(cards, simulation)
     shown = kinds[:MOST_KINDS]
-    shape = simulation.dataset.shape
+    shape = cards[0].shape
     with run.reading_rows():
         counted = _counted(run)
     return WireReport(
@@ -140,7 +140,7 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
         other_clients=len(cards) - sum(kind.clients for kind in shown),
         counted=counted,
         private=tuple(_private(run, simulation)),
-        samples=sum(len(share.rows()) for share in simulation.population.shares.values()),
+        samples=simulation.population.samples,
         image=" x ".join(map(str, shape)),
         image_numbers=math.prod(shape),
     )

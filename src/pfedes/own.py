@@ -1,0 +1,72 @@
+"""Functions of the user's own, by name: `package.module:function` or `file.py:function`."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pfedes.errors import ConfigError
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is one of the user's, not one of ours (`folder:` and `hf:` are ours)."""
+    module, colon, function = name.rpartition(":")
+    return bool(colon) and function.isidentifier() and module not in ("folder", "hf", "synthetic")
+
+
+def absolute(name: str, directory: Path) -> str:
+    """The name with a file's whole path, so that it means the same from anywhere."""
+    module, colon, function = name.rpartition(":")
+    if not (is_own(name) and module.endswith(".py")):
+        return name
+    return f"{(directory / Path(module).expanduser()).absolute()}{colon}{function}"
+
+
+def own_function(name: str, key: str) -> Callable[..., Any]:
+    """What `key = name` stands for.
+
+    Modules must be installed or on PYTHONPATH; a file is named by its path. Nothing is imported
+    because it merely lies in the present directory.
+    """
+    module, _, function = name.rpartition(":")
+    try:
+        home = _file(Path(module)) if module.endswith(".py") else import_module(module)
+    except Exception as error:  # importing runs the module, which may raise anything
+        what = f"{type(error).__name__}: {error}"
+        remedy = (
+            "" if module.endswith(".py") else "; a file beside yours is named 'file.py:function'"
+        )
+        raise ConfigError(f"{key} = {name!r} cannot be imported: {what}{remedy}") from None
+    found = getattr(home, function, None)
+    if not callable(found):
+        problem = "has no such function" if found is None else "names no function"
+        raise ConfigError(f"{key} = {name!r} {problem}")
+    return found  # type: ignore[no-any-return]  # callable() tells a checker no signature
+
+
+def _file(path: Path) -> ModuleType:
+    """A file as a module, loaded once, under a name that is its own."""
+    name = f"pfedes_own_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "a .py file always has a spec"
+    assert spec.loader is not None, "and a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and the like look themselves up there
+    # What it imports may lie beside it, as for a script.
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module

@@ -1,0 +1,90 @@
+"""What somebody who takes part says: their model, their data, and what they consent to."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from pfedes.errors import ConfigError, unknown
+from pfedes.manifest import Name
+from pfedes.methods import METHODS
+from pfedes.own import absolute
+from pfedes.section import Section
+
+
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in METHODS:
+            raise ValueError(unknown("method", name, METHODS))
+    return names
+
+
+class Limits(Section):
+    """How much is too much, in one round."""
+
+    epochs: int = Field(0, ge=0, description="most local epochs of any model; 0 = any number")
+    floats: int = Field(0, ge=0, description="most numbers that may leave; 0 = any number")
+
+
+class Participant(Section):
+    """One who takes part, with a model and data of their own."""
+
+    name: Name = Field(description="letters, digits and . _ -; unique in the federation")
+    model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")
+    data: str = Field(description="package.module:function, file.py:function, folder:PATH, hf:NAME")
+    head: str = Field("", description="the model's last linear layer; '' = found by trying it")
+    classes: tuple[str, ...] = Field(
+        (), description="the names of labels 0, 1, ... in the data; () = the federation's"
+    )
+    image_size: int = Field(0, ge=0, description="folder and hf: bring images to this size")
+    methods: Annotated[tuple[str, ...], AfterValidator(_known)] = Field(
+        ("pfedes",), min_length=1, description="what this participant consents to"
+    )
+    consents: Mapping[str, Any] = Field(
+        {}, description="keys of a method that shape what leaves, where not the built-in value"
+    )
+    limits: Limits = Limits()
+    state: str = Field("", description="where its models are kept, when it joins a federation")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where it trains")
+    threads: int = Field(1, ge=1, description="with how many threads")
+    rollback: bool = Field(False, description="whether it may be taken back to an earlier round")
+
+
+def read_participant(path: Path) -> Participant:
+    """A participant.toml; names of files in it are relative to it."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read participant {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    return participant_from(tree, path.parent, str(path))
+
+
+def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Participant:
+    """The participant of a table, its names made absolute; or one line that names what is wrong."""
+    try:
+        participant = Participant(**tree)
+    except ValidationError as error:
+        known = list(Participant.model_fields)
+        problems = []
+        for problem in error.errors():
+            key = ".".join(map(str, problem["loc"]))
+            if problem["type"] == "extra_forbidden":
+                problems.append(unknown("key", key, known))
+            elif problem["type"] == "missing":
+                field = Participant.model_fields[key]
+                problems.append(f"{key} is missing ({field.description})")
+            else:
+                message = problem["msg"].removeprefix("Value error, ")
+                problems.append(f"{key}: {message[0].lower()}{message[1:]}")
+        raise ConfigError(f"{where}: {'; '.join(problems)}") from None
+    found = {key: absolute(getattr(participant, key), directory) for key in ("model", "data")}
+    if (data := participant.data).startswith("folder:"):
+        place = directory / Path(data.removeprefix("folder:")).expanduser()
+        found["data"] = f"folder:{place.absolute()}"
+    if participant.state:
+        found["state"] = str((directory / Path(participant.state).expanduser()).absolute())
+    return participant.model_copy(update=found)

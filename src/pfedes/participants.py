@@ -1,0 +1,122 @@
+"""Participants with models and data of their own, simulated together."""
+
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+
+import numpy as np
+import torch
+from torch import nn
+
+from pfedes.client import Card, Client, parameters_of
+from pfedes.data.dataset import Images, Progress, silent
+from pfedes.data.own import FederationConfig, OwnData, Split, own_data
+from pfedes.data.partition import Rows
+from pfedes.data.samples import Normaliser, Samples
+from pfedes.device import CPU
+from pfedes.errors import ConfigError, ModelError
+from pfedes.models import channels_last
+from pfedes.models.head import head_of
+from pfedes.models.own import participants_model
+from pfedes.participant import Participant
+from pfedes.population import Population, one_of_each_class
+from pfedes.seeding import Streams
+
+
+class Participants(Population):
+    """Everybody's data stays in memory: they are few, and each would fit their own machine."""
+
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        federation: FederationConfig,
+        streams: Streams,
+        device: torch.device = CPU,
+        progress: Progress = silent,
+    ) -> None:
+        self.participants = {participant.name: participant for participant in participants}
+        if len(self.participants) < len(participants):
+            raise ConfigError("two participants have the same name: every one needs its own")
+        if len(federation.classes) < 2:
+            raise ConfigError("federation.classes must name the classes that participants share")
+        self.federation = federation
+        self.streams = streams
+        self.device = device
+        self.names = sorted(self.participants)
+        self.class_names, self.channels = federation.classes, federation.channels
+        self.architectures = {name: name for name in self.names}  # everybody's is their own
+        self.normaliser = _normaliser(federation)
+        self._data: dict[str, OwnData] = {}
+        self._cards: dict[str, Card] = {}
+        for done, name in enumerate(self.names, 1):
+            rng = streams.numpy("split", client=name)
+            self._data[name] = own_data(self.participants[name], federation, rng, progress)
+            progress("loading participants' data", done, len(self.names))
+        self.sizes = {name: len(data.train) for name, data in self._data.items()}
+        self.samples = sum(len(part) for name in self.names for part in self.labels(name).values())
+        digests = [data.digest() for data in self._data.values()]
+        self.digest = sha256(" ".join(digests).encode()).hexdigest()
+
+    def client(self, name: str, model: nn.Module | None = None) -> Client:
+        data = self._data[name]
+        return Client(
+            name=name,
+            architecture=self.architectures[name],
+            model=self._model(name).to(self.device) if model is None else model,
+            train=self._samples(data.train),
+            val=self._samples(data.val),
+            test=self._samples(data.test),
+        )
+
+    def card(self, name: str, needs: Collection[str]) -> Card:
+        if name not in self._cards:
+            data, model = self._data[name], self._model(name)
+            labels, counts = np.unique(data.train.labels, return_counts=True)
+            try:
+                width = head_of(model).in_features
+            except ModelError as error:
+                if "width" in needs:
+                    raise ModelError(f"{name}: {error}") from None
+                width = None
+            classes = dict(zip(labels.tolist(), counts.tolist(), strict=True))
+            self._cards[name] = Card(
+                name, len(data.train), data.shape, 0, parameters_of(model), classes, width
+            )
+        return self._cards[name].revealing(needs)
+
+    def labels(self, name: str) -> dict[str, Rows]:
+        data = self._data[name]
+        return {"train": data.train.labels, "val": data.val.labels, "test": data.test.labels}
+
+    def pictures(self, count: int) -> tuple[Images, Rows] | None:
+        for data in self._data.values():
+            if data.train.inputs.dtype == np.uint8:
+                rows = one_of_each_class(data.train.labels, count)
+                return data.train.inputs[rows], data.train.labels[rows]
+        return None
+
+    def _model(self, name: str) -> nn.Module:
+        participant, shape = self.participants[name], self._data[name].shape
+        try:
+            with self.streams.ambient("init.model", client=name):
+                model = participants_model(
+                    participant.model, len(self.class_names), shape, participant.head
+                )
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}") from None
+        return channels_last(model) if len(shape) == 3 else model
+
+    def _samples(self, split: Split) -> Samples:
+        inputs = torch.from_numpy(np.ascontiguousarray(split.inputs))
+        labels = torch.from_numpy(split.labels)
+        return Samples(inputs.to(self.device), labels.to(self.device), self.normaliser)
+
+
+def _normaliser(federation: FederationConfig) -> Normaliser:
+    mean = federation.mean or (0.0,) * federation.channels
+    std = federation.std or (1.0,) * federation.channels
+    for key, values in (("mean", mean), ("std", std)):
+        if len(values) != federation.channels:
+            raise ConfigError(
+                f"federation.{key} has {len(values)} values for {federation.channels} channels"
+            )
+    return Normaliser.of(mean, std)
