@@ -2,18 +2,22 @@
 
 from collections.abc import Collection, Sequence
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from pfedes.check import problems_of
 from pfedes.client import Card, Client, parameters_of
+from pfedes.consent import Consent
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.own import FederationConfig, OwnData, Split, own_data
 from pfedes.data.partition import Rows
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.device import CPU
 from pfedes.errors import ConfigError, ModelError
+from pfedes.methods.base import Context, Method, Problem
 from pfedes.models import channels_last
 from pfedes.models.head import head_of
 from pfedes.models.own import participants_model
@@ -86,6 +90,19 @@ class Participants(Population):
     def labels(self, name: str) -> dict[str, Rows]:
         data = self._data[name]
         return {"train": data.train.labels, "val": data.val.labels, "test": data.test.labels}
+
+    def consent(self, name: str) -> Consent:
+        participant = self.participants[name]
+        return Consent(participant.methods, participant.consents, participant.limits)
+
+    def check(self, method: Method[Any], ctx: Context) -> list[Problem]:
+        found = []
+        for name in self.names:
+            card = self.card(name, method.needs)
+            for reason in self.consent(name).refusals(method, card, ctx):
+                found.append(Problem(name, reason, "the participant decides"))
+            found += problems_of(self.client(name))
+        return found
 
     def pictures(self, count: int) -> tuple[Images, Rows] | None:
         for data in self._data.values():

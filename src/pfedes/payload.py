@@ -127,6 +127,12 @@ class TensorSpec:
             )
         )
 
+    def most_numbers(self) -> str:
+        """How many numbers it holds at most."""
+        sizes = [d.limit if isinstance(d, Max) else d for d in self.shape]
+        bounded = any(isinstance(d, Max) for d in self.shape)
+        return f"{'at most ' if bounded else ''}{math.prod(sizes):,}"
+
     def __str__(self) -> str:
         dims = ", ".join(f"<={d.limit}" if isinstance(d, Max) else str(d) for d in self.shape)
         return f"[{dims}] {str(self.dtype).removeprefix('torch.')}"

@@ -2,18 +2,21 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from pfedes.client import Card, Client, Parameters, parameters_of
+from pfedes.consent import Consent
 from pfedes.data.dataset import Dataset, Images
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig, stratified
 from pfedes.device import CPU
 from pfedes.errors import ConfigError
+from pfedes.methods.base import Context, Method, Problem
 from pfedes.models import ModelsConfig, build_model, channels_last
 from pfedes.models.head import head_of
 from pfedes.seeding import Streams
@@ -52,6 +55,14 @@ class Population(ABC):
 
     def cards(self, needs: Collection[str]) -> list[Card]:
         return [self.card(name, needs) for name in self.names]
+
+    def consent(self, name: str) -> Consent | None:
+        """What a client lets happen; None for one that has no say."""
+        return None
+
+    def check(self, method: Method[Any], ctx: Context) -> list[Problem]:
+        """Before round 1: what is wrong with anybody's model, data or consent."""
+        return []
 
 
 class Dealt(Population):

@@ -58,7 +58,7 @@ class Run:
         with self.reading_rows():
             return summarise(
                 method=self.config.method.name,
-                dataset=self.config.data.source,
+                dataset="their own data" if self.config.participants else self.config.data.source,
                 seed=self.config.seed,
                 targets=self.config.evaluate.targets,
                 manifest=self.manifest,

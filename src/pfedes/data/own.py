@@ -95,6 +95,19 @@ def own_data(
     return OwnData(*splits)
 
 
+def class_names_of(participant: Participant) -> tuple[str, ...]:
+    """The classes that a participant has of itself, where no federation has named any."""
+    if participant.classes:
+        return participant.classes
+    if not is_own(participant.data):
+        config = DataConfig(source=participant.data, image_size=participant.image_size)
+        return sources.load(config).class_names
+    raise DataError(
+        f"{participant.name}: what are the classes called? Name them with classes = [...], or give "
+        "the federation's configuration"
+    )
+
+
 def _from_source(
     participant: Participant,
     federation: FederationConfig,

@@ -116,9 +116,7 @@ class ClientHost:
                 **upload.meta,
             },
         )
-        reply_spec(self.method, self.population.card(task.client, self.method.needs), ctx).check(
-            reply
-        )
+        self._check_reply(task, reply, ctx)
         self.store.commit(Version(state, self._identity(task), reply))
         return Reply(task.client, reply)
 
@@ -170,12 +168,27 @@ class ClientHost:
         if task.client not in self.population.sizes:
             raise WireError(unknown("client", task.client, self.population.names))
         card = self.population.card(task.client, self.method.needs)
+        consent = self.population.consent(task.client)
+        if consent is not None:
+            for reason in consent.refusals(self.method, card, ctx):
+                raise WireError(f"refused: {reason}")
         try:
             if not (in_order and task.base >= 0):
                 raise WireError(f"base {task.base} is no base for round {task.round}")
             self.method.allowed(card, ctx).down.check(task.download)
         except WireError as error:
             raise WireError(f"download refused: {error}") from None
+
+    def _check_reply(self, task: Task, reply: Payload, ctx: Context) -> None:
+        """Nothing leaves that is not on the allow-list; a participant's is its own."""
+        card = self.population.card(task.client, self.method.needs)
+        consent = self.population.consent(task.client)
+        if consent is None:
+            reply_spec(self.method, card, ctx).check(reply)
+            return
+        up = consent.wire(self.method.name, card, ctx).up
+        WireSpec(up.groups, {**REPLY_META, **up.meta}).check(reply)
+        consent.check_amount(reply)
 
 
 def _failure(task: Task, error: Exception) -> Failure:
