@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from pfedes.client import Card
 from pfedes.errors import ConfigError, WireError
 from pfedes.methods import METHODS
-from pfedes.methods.base import Context, Method, Wire
+from pfedes.methods.base import Context, Method
 from pfedes.participant import Limits
-from pfedes.payload import Payload
+from pfedes.payload import Payload, WireSpec
 
 
 @dataclass(frozen=True)
@@ -28,30 +28,23 @@ class Consent:
             agreed = ", ".join(self.methods)
             yield f"no consent to method {method.name!r}: participant.toml names {agreed}"
             return
-        agreed_to = self.wire(method.name, card, ctx)
-        if method.allowed(card, ctx) != agreed_to:
+        agreed_to = self._own(method.name).allowed(card, ctx).up
+        if not method.allowed(card, ctx).up.within(agreed_to):
             keys = ", ".join(self._shaping(method, agreed_to, card, ctx))
             yield f"no consent to what {method.name!r} would send with {keys}, see [consents]"
         if (most := self.limits.epochs) and (asked := most_epochs(method, ctx)) > most:
             yield f"{asked} epochs are asked for, limits.epochs allows {most}"
-
-    def wire(self, method: str, card: Card, ctx: Context) -> Wire:
-        """The allow-list, built from the participant's own word and the built-in values."""
-        return self._own(method).allowed(card, ctx)
 
     def check_amount(self, reply: Payload) -> None:
         if (most := self.limits.floats) and reply.floats > most:
             raise WireError(f"{reply.floats} floats would leave, limits.floats allows {most}")
 
     def _shaping(
-        self, method: Method[Any], agreed_to: Wire, card: Card, ctx: Context
+        self, method: Method[Any], agreed_to: WireSpec, card: Card, ctx: Context
     ) -> Iterator[str]:
-        """The keys of a server's wish that change what would leave."""
-        for key, value in method.config.model_dump().items():
-            if (
-                key != "name"
-                and self._own(method.name, {key: value}).allowed(card, ctx) != agreed_to
-            ):
+        """The keys of a server's wish by which something else would leave."""
+        for key, value in method.config.model_dump(exclude={"name"}).items():
+            if not self._own(method.name, {key: value}).allowed(card, ctx).up.within(agreed_to):
                 yield f"{key} = {value!r}"
 
     def _own(self, name: str, changed: Mapping[str, Any] | None = None) -> Method[Any]:

@@ -241,6 +241,14 @@ class WireSpec:
             _check_group(group, payload.tensors)
         _check_meta(self.meta, payload)
 
+    def within(self, other: "WireSpec") -> bool:
+        """Whether another allow-list lets everything pass that this one does."""
+        return self._tensors() <= other._tensors() and self.meta.items() <= other.meta.items()
+
+    def _tensors(self) -> set[tuple[str, TensorSpec]]:
+        options = (option for group in self.groups for option in group.options)
+        return {entry for option in options for entry in option.items()}
+
 
 def _check_group(group: Group, tensors: Mapping[str, Tensor]) -> None:
     present = group.names() & tensors.keys()
