@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pfedes.errors import DamageError
 from pfedes.methods.pfedes import PFedES
-from pfedes.models.extractor import Extractor
 from pfedes.payload import State
 from pfedes.report.figures import STYLE
+from pfedes.shape import is_image
 
 if TYPE_CHECKING:
     from pfedes.run import Run
@@ -41,27 +41,29 @@ def enhanced_pairs(
 ) -> EnhancedPairs | None:
     """A few images of the data set through the server's present extractor.
 
-    None where no extractor is shared: with other methods, and where each client has its own.
+    None where no extractor is shared, with other methods or where each client has its own; and
+    where the inputs are no images.
     """
     simulation = simulation or run.simulation
-    method, dataset = simulation.method, simulation.dataset
+    method, dataset, population = simulation.method, simulation.dataset, simulation.population
     if not (isinstance(method, PFedES) and method.config.sharing == "global"):
         return None
+    shape = population.card(population.names[0], ()).shape
+    if not is_image(shape):
+        return None
     number, state = _present_state(run)
-    with torch.device("meta"):  # its weights are there already: nothing is drawn for them
-        extractor = Extractor(dataset.shape[0], method.config.width, method.config.final_activation)
+    extractor = method.extractors.initial(shape, simulation.context(number))
     try:
-        extractor.load_state_dict(state.tensors, assign=True)
+        extractor.load_state_dict(state.tensors)
     except RuntimeError:
         raise DamageError(
-            f"{run.directory}: what the server holds is no extractor of width {method.config.width}"
+            f"{run.directory}: what the server holds is not the extractor of config.toml"
         ) from None
     rows = _one_of_each_class(dataset.labels, count)
     pixels = dataset.pixels(rows)
-    x = simulation.population.normaliser(torch.from_numpy(pixels))
+    x = population.normaliser(torch.from_numpy(pixels))
     with torch.no_grad():
-        # One by one: the kernel that makes batches fast loads torch's compiler, which takes longer.
-        output = torch.stack([extractor(image) for image in x]).permute(0, 2, 3, 1).numpy()
+        output = extractor.eval()(x).permute(0, 2, 3, 1).numpy()
     return EnhancedPairs(
         round=number,
         classes=tuple(dataset.class_names[label] for label in dataset.labels[rows]),
