@@ -108,8 +108,9 @@ class Method(ABC, Generic[C]):
             self.config = config or self.Config(**hyper_parameters)  # type: ignore[assignment]
         except ValidationError as error:
             problem = error.errors()[0]
-            key = ".".join(map(str, problem["loc"]))
-            raise ConfigError(f"{type(self).__name__}: {key}: {problem['msg']}") from None
+            # What is wrong with several keys at once has no place.
+            where = [type(self).__name__, ".".join(map(str, problem["loc"]))]
+            raise ConfigError(": ".join([*filter(None, where), problem["msg"]])) from None
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """The extractor that clients of pFedES share: which one it is, and whether all can share it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -65,11 +65,9 @@ class Extractors:
     def check(self, cards: Sequence[Card], ctx: Context, *, shared: bool) -> list[Problem]:
         """For which clients there is none, or not the one that the others have."""
         faults = {shape: self._fault(shape, ctx) for shape in {card.shape for card in cards}}
-        mend = f"mend {self.config.extractor}" if self.own else "or name a method.extractor"
-        faulty = [Problem(c.name, faults[c.shape], mend) for c in cards if faults[c.shape]]
         served = [card for card in cards if not faults[card.shape]]
         return [
-            *faulty,
+            *self._faulty([card for card in cards if faults[card.shape]], faults),
             *(self._misfits(served, ctx) if shared else []),
             *([] if self.own else self._misplaced_activations(served)),
         ]
@@ -90,6 +88,20 @@ class Extractors:
         except ModelError as error:
             return str(error)
         return ""
+
+    def _faulty(self, cards: Sequence[Card], faults: Mapping[Shape, str]) -> list[Problem]:
+        """Once for each shape: it is no fault of the clients'."""
+        whose = Counter(card.shape for card in cards)
+        first = {card.shape: card.name for card in reversed(cards)}
+        remedy = "name one of your own as method.extractor"
+        return [
+            Problem(
+                first[shape] if count == 1 else f"{first[shape]} and {count - 1} more",
+                faults[shape],
+                f"mend {self.config.extractor}" if self.own else remedy,
+            )
+            for shape, count in whose.items()
+        ]
 
     def _misfits(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         """Whose extractor would have other tensors than that of most."""
