@@ -28,7 +28,7 @@ def host(simulation: Simulation, tmp_path: Path) -> ClientHost:
 
 def task(simulation: Simulation, round: int = 1, base: int = 0, scale: float = 1.0) -> Task:
     ctx = simulation.context(round)
-    theta = simulation.method.start([], ctx).tensors
+    theta = simulation.method.start(simulation.population.cards(()), ctx).tensors
     return Task("r", CLIENT, round, base, Payload({k: scale * v for k, v in theta.items()}))
 
 

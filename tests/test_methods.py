@@ -200,7 +200,9 @@ def test_nothing_travels_without_sharing(sharing: str, tmp_path: Path) -> None:
     config = small(method__sharing=sharing)
     run = Federation(config, out=tmp_path / "run").run()
     assert run.summary["floats_down"] == run.summary["floats_up"] == 0
-    initial = Simulation(config).method.start([], Simulation(config).context(0)).tensors
+    simulation = Simulation(config)
+    cards = simulation.population.cards(())
+    initial = simulation.method.start(cards, simulation.context(0)).tensors
     versions = [
         run.store.clients.load(run.manifest.run, name, 2).state for name in run.manifest.clients
     ]

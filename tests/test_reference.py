@@ -79,7 +79,7 @@ def test_pfedes_is_algorithm_1(tmp_path: Path) -> None:
     simulation = Simulation(config)
     clients, hyper = _setup(simulation)
     starts = {name: dict(client.weights) for name, client in clients.items()}
-    start = simulation.method.start([], simulation.context(0))
+    start = simulation.method.start(simulation.population.cards(()), simulation.context(0))
     theta = {name: tensor.clone() for name, tensor in start.tensors.items()}
     before = dict(theta)
     for round in (1, 2):

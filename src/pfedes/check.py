@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from pfedes.client import Client
 from pfedes.methods.base import Problem
-from pfedes.models.extractor import Extractor
+from pfedes.models.extractor import extractor_for
 
 LARGE = 50.0  # an input beyond it makes the first steps explode
 BATCH = 32
@@ -34,8 +34,8 @@ def advice_on(client: Client) -> Iterator[str]:
         yield f"the test data has {len(absent)} classes that training never shows"
     if len(client.val) == 0:
         yield "there is no validation data: the best round cannot be chosen"
-    seen = {_bytes(sample) for sample in client.train.pixels}
-    if repeated := sum(_bytes(sample) in seen for sample in client.test.pixels):
+    seen = {_bytes(sample) for sample in client.train.inputs}
+    if repeated := sum(_bytes(sample) in seen for sample in client.test.inputs):
         yield f"{repeated} test samples are in the training data too"
 
 
@@ -77,7 +77,7 @@ def _of_training(client: Client) -> Iterator[tuple[str, str]]:
         yield what, "use them in forward, or leave them out; do not detach what they give"
     model.zero_grad()
     # Without a last ReLU: one that happens to be dead would look like a model that stops gradients.
-    extractor = Extractor(client.shape[0], final_activation="none").to(client.device)
+    extractor = extractor_for(client.shape, 8, "none").to(client.device)
     F.cross_entropy(model(extractor(batch.x)), batch.y).backward()
     if _without_gradient(extractor):
         what = "no gradient comes back through the model to its input"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from pfedes.costs import FlopMeter
 from pfedes.data.samples import Samples
 from pfedes.errors import WireError
+from pfedes.shape import Shape
 
 EVALUATION_BATCH = 512
 
@@ -25,7 +26,7 @@ class Card:
 
     name: str
     samples: int
-    shape: tuple[int, int, int]
+    shape: Shape
     accepted: int = 0
     parameters: Parameters | None = None
     classes: dict[int, int] | None = None  # training samples of each class it has
@@ -87,14 +88,14 @@ class Client:
     meter: FlopMeter = field(default_factory=FlopMeter)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width of its inputs."""
+    def shape(self) -> Shape:
+        """Of one of its inputs."""
         return self.train.shape
 
     @property
     def device(self) -> torch.device:
         """Where its data and its model are."""
-        return self.train.pixels.device
+        return self.train.device
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next round must find again."""

@@ -36,11 +36,9 @@ def own_function(name: str, key: str) -> Callable[..., Any]:
     try:
         home = _file(Path(module)) if module.endswith(".py") else import_module(module)
     except Exception as error:  # importing runs the module, which may raise anything
-        what = f"{type(error).__name__}: {error}"
-        remedy = (
-            "" if module.endswith(".py") else "; a file beside yours is named 'file.py:function'"
-        )
-        raise ConfigError(f"{key} = {name!r} cannot be imported: {what}{remedy}") from None
+        remedy = "" if module.endswith(".py") else "; a file is named 'file.py:function'"
+        why = f"{type(error).__name__}: {said(error)}"
+        raise ConfigError(f"{key} = {name!r} cannot be imported: {why}{remedy}") from None
     found = getattr(home, function, None)
     if not callable(found):
         problem = "has no such function" if found is None else "names no function"
@@ -70,3 +68,21 @@ def _file(path: Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.parent.resolve()))
     return module
+
+
+def imported(kind: str, name: str) -> Any:
+    """What `module:name` stands for.
+
+    A configuration may come from anywhere, so only what you installed, or put on PYTHONPATH, is
+    imported; never a file that merely lies in the present directory.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # importing runs the module, which may raise anything
+        raise ConfigError(f"{kind} {name!r} cannot be imported: {said(error)}") from None
+
+
+def said(error: Exception) -> str:
+    """What foreign code has to say, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__

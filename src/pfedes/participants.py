@@ -14,7 +14,7 @@ from pfedes.consent import Consent
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.own import FederationConfig, OwnData, Split, own_data
 from pfedes.data.partition import Rows
-from pfedes.data.samples import Normaliser, Samples
+from pfedes.data.samples import FloatSamples, Normaliser, Samples, Standardiser
 from pfedes.device import CPU
 from pfedes.errors import ConfigError, ModelError
 from pfedes.methods.base import Context, Method, Problem
@@ -54,6 +54,7 @@ class Participants(Population):
         for done, name in enumerate(self.names, 1):
             rng = streams.numpy("split", client=name)
             self._data[name] = own_data(self.participants[name], federation, rng, progress)
+            _check_terms(name, self._data[name], federation)
             progress("loading participants' data", done, len(self.names))
         self.sizes = {name: len(data.train) for name, data in self._data.items()}
         self.samples = sum(len(part) for name in self.names for part in self.labels(name).values())
@@ -123,17 +124,25 @@ class Participants(Population):
         return channels_last(model) if len(shape) == 3 else model
 
     def _samples(self, split: Split) -> Samples:
-        inputs = torch.from_numpy(np.ascontiguousarray(split.inputs))
-        labels = torch.from_numpy(split.labels)
-        return Samples(inputs.to(self.device), labels.to(self.device), self.normaliser)
+        inputs = torch.from_numpy(np.ascontiguousarray(split.inputs)).to(self.device)
+        labels = torch.from_numpy(split.labels).to(self.device)
+        if split.inputs.dtype == np.uint8:
+            return Samples(inputs, labels, self.normaliser)
+        terms = self.federation
+        return FloatSamples(inputs, labels, Standardiser.of(terms.mean or [0], terms.std or [1]))
+
+
+def _check_terms(name: str, data: OwnData, federation: FederationConfig) -> None:
+    for key, values in (("mean", federation.mean), ("std", federation.std)):
+        if values and len(values) != data.shape[0]:
+            raise ConfigError(
+                f"federation.{key} has {len(values)} numbers, but inputs of {name} have "
+                f"{data.shape[0]} channels"
+            )
 
 
 def _normaliser(federation: FederationConfig) -> Normaliser:
-    mean = federation.mean or (0.0,) * federation.channels
-    std = federation.std or (1.0,) * federation.channels
-    for key, values in (("mean", mean), ("std", std)):
-        if len(values) != federation.channels:
-            raise ConfigError(
-                f"federation.{key} has {len(values)} values for {federation.channels} channels"
-            )
+    """Of pixels; who has none needs no fitting numbers for it."""
+    channels = federation.channels
+    mean, std = federation.mean or (0.0,) * channels, federation.std or (1.0,) * channels
     return Normaliser.of(mean, std)

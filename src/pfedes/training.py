@@ -18,8 +18,9 @@ from torch.optim import SGD
 from pfedes.client import Client
 from pfedes.data.augment import Augmentation
 from pfedes.data.samples import Batch
-from pfedes.errors import TrainingError
+from pfedes.errors import ConfigError, TrainingError
 from pfedes.section import Section
+from pfedes.shape import Shape, described, is_image
 
 if TYPE_CHECKING:
     from pfedes.methods.base import Context
@@ -83,6 +84,8 @@ def fit(
     order = ctx.streams.torch(f"batches.{phase}", round=ctx.round, client=client.name)
     augment = None
     if train.augment:
+        if not is_image(client.shape):
+            raise ConfigError(only_images_augmented(client.shape))
         generator = ctx.streams.torch(f"augment.{phase}", round=ctx.round, client=client.name)
         augment = Augmentation(generator)
 
@@ -114,6 +117,10 @@ def fit(
         for name, optimiser in optimisers.items():
             _keep_momentum(optimiser, name, learners[name].module, client.kept)
     return total / len(client.train)
+
+
+def only_images_augmented(shape: Shape) -> str:
+    return f"train.augment is for images, its inputs are {described(shape)}"
 
 
 def fit_labels(client: Client, ctx: "Context") -> float:

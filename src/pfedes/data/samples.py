@@ -1,17 +1,19 @@
 """A client's share of a data set, handed out in normalised batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from pfedes.data.augment import Augmentation
+from pfedes.errors import DataError
+from pfedes.shape import Shape, is_image
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs (n, channels, height, width), their labels, and what was computed of them before."""
+    """Inputs (n, *shape), their labels, and what was computed of them before."""
 
     x: Tensor
     y: Tensor
@@ -44,11 +46,35 @@ class Normaliser:
         return rows.view(pixels.shape).permute(0, 3, 1, 2)
 
 
-class Samples:
-    """Pixels (n, height, width, channels) and labels of one split of one client."""
+@dataclass(frozen=True)
+class Standardiser:
+    """Numbers to (number - mean) / std, channel by channel; a table's features are its channels."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, normalise: Normaliser) -> None:
-        self.pixels = pixels
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def of(cls, mean: Sequence[float], std: Sequence[float]) -> "Standardiser":
+        spread = [s if s > 0 else 1.0 for s in std]  # as above
+        return cls(torch.tensor(list(mean)).float(), torch.tensor(spread).float())
+
+    def __call__(self, numbers: Tensor) -> Tensor:
+        """Always a copy: what is done to a batch must not reach what is stored."""
+        along = -1, *[1] * (numbers.dim() - 2)
+        mean, std = (t.to(numbers.device).view(along) for t in (self.mean, self.std))
+        return (numbers.float() - mean).div_(std)
+
+
+AS_THEY_ARE = Standardiser.of([0.0], [1.0])
+
+
+class Samples:
+    """Inputs and labels of one split of one client: pixels (n, height, width, channels) here."""
+
+    def __init__(
+        self, inputs: Tensor, labels: Tensor, normalise: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.inputs = inputs
         self.labels = labels
         self.normalise = normalise
 
@@ -56,13 +82,17 @@ class Samples:
         return len(self.labels)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
-        _, height, width, channels = self.pixels.shape
+    def shape(self) -> Shape:
+        """Of one input as models see it: channels, height, width of an image."""
+        _, height, width, channels = self.inputs.shape
         return channels, height, width
 
+    @property
+    def device(self) -> torch.device:
+        return self.inputs.device
+
     def batch(self, rows: Tensor | slice, augment: Augmentation | None = None) -> Batch:
-        pixels = self.pixels[rows]
+        pixels = self.inputs[rows]
         if augment is not None:
             pixels = augment(pixels)
         return Batch(self.normalise(pixels), self.labels[rows])
@@ -85,3 +115,31 @@ class Samples:
     def in_order(self, size: int) -> Iterator[Batch]:
         for start in range(0, len(self), size):
             yield self.batch(slice(start, start + size))
+
+
+class FloatSamples(Samples):
+    """Ready numbers (n, *shape) instead of pixels: signals, tables, embeddings, and images too."""
+
+    def __init__(
+        self, inputs: Tensor, labels: Tensor, normalise: Standardiser = AS_THEY_ARE
+    ) -> None:
+        super().__init__(inputs, labels, normalise)
+        known = len(normalise.mean), len(normalise.std)
+        if not {*known} <= {1, self.shape[0]}:
+            raise DataError(
+                f"mean and std have {known[0]} and {known[1]} numbers, "
+                f"inputs of {list(self.shape)} need {self.shape[0]} or one for all"
+            )
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.inputs.shape[1:])
+
+    def batch(self, rows: Tensor | slice, augment: Augmentation | None = None) -> Batch:
+        numbers = self.inputs[rows]
+        if augment is not None:
+            numbers = augment(numbers.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        x = self.normalise(numbers)
+        if is_image(self.shape):
+            x = x.contiguous(memory_format=torch.channels_last)
+        return Batch(x, self.labels[rows])

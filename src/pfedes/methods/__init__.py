@@ -1,6 +1,5 @@
 """The methods, by name."""
 
-from importlib import import_module
 from typing import Any
 
 from pfedes.errors import ConfigError, unknown
@@ -13,6 +12,7 @@ from pfedes.methods.fml import FML
 from pfedes.methods.lg_fedavg import LGFedAvg
 from pfedes.methods.pfedes import PFedES
 from pfedes.methods.standalone import Standalone
+from pfedes.own import imported
 
 METHODS: dict[str, type[Method[Any]]] = {
     "pfedes": PFedES,
@@ -27,11 +27,7 @@ METHODS: dict[str, type[Method[Any]]] = {
 
 
 def method_class(name: str) -> type[Method[Any]]:
-    """The class of a method: a built-in name, or `module:Class` of your own.
-
-    A configuration may come from anywhere, so only what you installed, or put on PYTHONPATH, is
-    imported; never a file that merely lies in the present directory.
-    """
+    """The class of a method: a built-in name, or `module:Class` of your own."""
     if ":" in name:
         return _own(name)
     if name not in METHODS:
@@ -40,11 +36,7 @@ def method_class(name: str) -> type[Method[Any]]:
 
 
 def _own(name: str) -> type[Method[Any]]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:  # importing runs the module, which may raise anything
-        raise ConfigError(f"method {name!r} cannot be imported: {error}") from None
+    found = imported("method", name)
     if not (isinstance(found, type) and issubclass(found, Method) and hasattr(found, "Config")):
         raise ConfigError(f"method {name!r} is not a subclass of pfedes.Method with a Config")
     return found

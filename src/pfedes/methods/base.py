@@ -19,7 +19,8 @@ from pfedes.errors import ConfigError
 from pfedes.payload import Payload, State, TensorSpec, Value, WireSpec
 from pfedes.section import Section
 from pfedes.seeding import Streams
-from pfedes.training import TrainConfig
+from pfedes.shape import is_image
+from pfedes.training import TrainConfig, only_images_augmented
 
 
 class MethodConfig(Section):
@@ -107,8 +108,9 @@ class Method(ABC, Generic[C]):
             self.config = config or self.Config(**hyper_parameters)  # type: ignore[assignment]
         except ValidationError as error:
             problem = error.errors()[0]
-            key = ".".join(map(str, problem["loc"]))
-            raise ConfigError(f"{type(self).__name__}: {key}: {problem['msg']}") from None
+            # What is wrong with several keys at once has no place.
+            where = [type(self).__name__, ".".join(map(str, problem["loc"]))]
+            raise ConfigError(": ".join([*filter(None, where), problem["msg"]])) from None
 
     @property
     def name(self) -> str:
@@ -192,4 +194,13 @@ def check_widths(cards: Sequence[Card], why: str) -> list[Problem]:
         )
         for card in cards
         if card.width != first.width
+    ]
+
+
+def check_augmentation(cards: Sequence[Card], ctx: Context) -> list[Problem]:
+    """Flips, crops and holes are things of images."""
+    return [
+        Problem(card.name, only_images_augmented(card.shape), "set train.augment = false")
+        for card in cards
+        if ctx.train.augment and not is_image(card.shape)
     ]

@@ -7,23 +7,34 @@ with parameters w, G the shared extractor with parameters theta, S the selected 
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfedes.client import Card, Client
 from pfedes.data.samples import Batch
-from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload, Wire, averaged
-from pfedes.models import channels_last
-from pfedes.models.extractor import Activation, Extractor
-from pfedes.payload import Number, Payload, State, TensorSpec, WireSpec, required
+from pfedes.methods.base import (
+    Context,
+    Method,
+    MethodConfig,
+    Problem,
+    Received,
+    Upload,
+    Wire,
+    averaged,
+    check_augmentation,
+)
+from pfedes.methods.extractors import BY_SHAPE, Extractors, unused_keys, well_named
+from pfedes.models.extractor import Activation
+from pfedes.payload import Number, Payload, State, WireSpec, required
+from pfedes.shape import is_image
 from pfedes.training import Learner, fit, frozen, mixes_samples, statistics_resting, survey
 
 REMEMBERED_BYTES = 2**28
-"""A client whose enhanced images take more computes them anew in every epoch."""
+"""A client whose enhanced inputs take more computes them anew in every epoch."""
 
 
 class PFedESConfig(MethodConfig):
@@ -33,37 +44,60 @@ class PFedESConfig(MethodConfig):
     mu: float = Field(0.1, gt=0, le=0.5, description="mu, weight of the loss on enhanced data")
     extractor_epochs: int = Field(5, ge=1, description="E_fe, epochs of the extractor in a round")
     extractor_lr: float = Field(0.01, gt=0, description="eta_theta, its learning rate")
-    width: int = Field(8, ge=1, description="channels between its two convolutions")
-    final_activation: Activation = Field("relu", description="of the extractor: relu | none | tanh")
+    extractor: Annotated[str, AfterValidator(well_named)] = Field(
+        BY_SHAPE,
+        description="auto (by the shape of inputs) | package.module:function of your own",
+    )
+    width: int = Field(8, ge=1, description="channels, or numbers, between its two layers")
+    final_activation: Activation = Field(
+        "relu", description="of the extractor of images: relu | none | tanh"
+    )
+    final_activation_other: Activation = Field(
+        "none", description="of that of signals, tables and embeddings: relu | none | tanh"
+    )
     sharing: Literal["global", "local", "frozen"] = Field(
         "global",
         description="global (the method) | local (own extractor, nothing travels) | "
         "frozen (the random one, never trained)",
     )
 
+    @model_validator(mode="after")
+    def _all_of_use(self) -> Self:
+        if unused := unused_keys(self):
+            raise ValueError(f"an extractor of your own has no use for {', '.join(unused)}")
+        return self
+
 
 class PFedES(Method[PFedESConfig]):
-    """Private models learn from raw and enhanced images; only the extractor travels."""
+    """Private models learn from raw and enhanced inputs; only the extractor travels."""
 
     Config = PFedESConfig
+
+    def __init__(self, config: PFedESConfig | None = None, **hyper_parameters: Any) -> None:
+        super().__init__(config, **hyper_parameters)
+        self.extractors = Extractors(self.config)
 
     @property
     def averages_parameters(self) -> bool:
         return self.config.sharing == "global"
 
+    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
+        shared = self.config.sharing == "global"
+        return self.extractors.check(cards, ctx, shared=shared) + check_augmentation(cards, ctx)
+
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
-        return State(self._initial(ctx).state_dict())
+        return State(self.extractors.initial(cards[0].shape, ctx).state_dict())
 
     def prepare(self, client: Client, ctx: Context) -> None:
         if self.config.sharing != "global":
-            client.kept |= self._initial(ctx).state_dict()
+            client.kept |= self.extractors.initial(client.shape, ctx).state_dict()
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
         return Payload(state.tensors if self.config.sharing == "global" else {})
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         shared = self.config.sharing == "global"
-        extractor = self._extractor(ctx).to(client.device)  # theta_k <- theta
+        extractor = self.extractors.new(client.shape).to(client.device)  # theta_k <- theta
         theta = download.tensors if shared else client.kept
         extractor.load_state_dict({name: theta[name] for name in extractor.state_dict()})
 
@@ -100,28 +134,20 @@ class PFedES(Method[PFedESConfig]):
         return State(averaged(uploads, ctx))  # eq. 10
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        with torch.device("meta"):  # shapes only: nothing is allocated, nothing drawn
-            shapes = self._extractor(ctx).state_dict() if self.config.sharing == "global" else {}
-        theta = required({name: TensorSpec.of(tensor) for name, tensor in shapes.items()})
+        shared = self.config.sharing == "global"
+        theta = required(self.extractors.spec(card.shape, ctx) if shared else {})
         return Wire(
             down=WireSpec((theta,)), up=WireSpec((theta,), {"zeros": Number(float, most=1)})
         )
 
-    def _extractor(self, ctx: Context) -> Extractor:
-        config = self.config
-        return channels_last(Extractor(ctx.channels, config.width, config.final_activation))
 
-    def _initial(self, ctx: Context) -> Extractor:
-        with ctx.streams.ambient("init.extractor"):
-            return self._extractor(ctx)
-
-
-def enhanced_once(client: Client, extractor: Extractor, ctx: Context) -> Tensor | None:
+def enhanced_once(client: Client, extractor: nn.Module, ctx: Context) -> Tensor | None:
     """G(x) of all training samples, where several epochs ask for the same and memory allows it."""
     shape = (len(client.train), *client.shape)
     if ctx.train.augment or ctx.train.epochs == 1 or 4 * math.prod(shape) > REMEMBERED_BYTES:
         return None
-    enhanced = torch.empty(shape, device=client.device, memory_format=torch.channels_last)
+    layout = torch.channels_last if is_image(client.shape) else torch.contiguous_format
+    enhanced = torch.empty(shape, device=client.device, memory_format=layout)
     places = iter(enhanced.split(ctx.train.batch_size))
     survey(
         client,
@@ -132,7 +158,7 @@ def enhanced_once(client: Client, extractor: Extractor, ctx: Context) -> Tensor 
     return enhanced
 
 
-def model_loss(model: nn.Module, extractor: Extractor, batch: Batch, mu: float) -> Tensor:
+def model_loss(model: nn.Module, extractor: nn.Module, batch: Batch, mu: float) -> Tensor:
     """mu * CE(F(G(x)), y) + (1 - mu) * CE(F(x), y), eq. 3-5."""
     with torch.no_grad():
         enhanced = extractor(batch.x) if batch.beside is None else batch.beside
@@ -149,7 +175,7 @@ def model_loss(model: nn.Module, extractor: Extractor, batch: Batch, mu: float) 
 
 
 def extractor_loss(
-    model: nn.Module, extractor: Extractor, batch: Batch, zeros: "ShareOfZeros"
+    model: nn.Module, extractor: nn.Module, batch: Batch, zeros: "ShareOfZeros"
 ) -> Tensor:
     """CE(F(G(x)), y), eq. 7-8."""
     enhanced = extractor(batch.x)
@@ -158,7 +184,7 @@ def extractor_loss(
 
 
 class ShareOfZeros:
-    """How much of the enhanced images is exactly zero: near 1, the last ReLU has died."""
+    """How much of the enhanced inputs is exactly zero: near 1, the last ReLU has died."""
 
     def __init__(self) -> None:
         self.zeros = self.all = 0

@@ -9,7 +9,8 @@ from torch import nn
 from pfedes.client import Card
 from pfedes.errors import unknown
 from pfedes.methods.base import Context, Problem
-from pfedes.models import MODELS, Shape, build_model, channels_last
+from pfedes.models import MODELS, build_model, channels_last
+from pfedes.shape import Shape
 
 
 def _known(name: str) -> str:

@@ -11,11 +11,9 @@ from torch import nn
 from pfedes.errors import ConfigError, unknown
 from pfedes.models.cnn import CNN
 from pfedes.section import Section
+from pfedes.shape import Shape
 
 M = TypeVar("M", bound=nn.Module)
-
-Shape = tuple[int, int, int]
-"""Channels, height, width of one input."""
 
 MODELS: dict[str, Callable[[int, Shape], nn.Module]] = {
     "cnn1": partial(CNN, conv2=32, fc1=2000),

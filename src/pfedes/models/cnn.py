@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from pfedes.errors import ModelError
 from pfedes.models.convolution import ImageConv2d
+from pfedes.shape import Shape, described, is_image
 
 REPRESENTATION = 500
 
@@ -15,8 +16,10 @@ class CNN(nn.Module):
     Any image of 16x16 or more will do: the first linear layer follows the input.
     """
 
-    def __init__(self, classes: int, shape: tuple[int, int, int], *, conv2: int, fc1: int) -> None:
+    def __init__(self, classes: int, shape: Shape, *, conv2: int, fc1: int) -> None:
         super().__init__()
+        if not is_image(shape):
+            raise ModelError(f"a CNN is for images, the inputs are {described(shape)}")
         channels, height, width = shape
         rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
         if rows < 1 or columns < 1:

@@ -1,4 +1,4 @@
-"""The small homogeneous feature extractor that travels (figure 3)."""
+"""The small homogeneous feature extractor that travels (figure 3), by the kind of input."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pfedes.errors import ModelError
 from pfedes.models.convolution import ImageConv2d
+from pfedes.shape import IMAGES, ROWS, SIGNALS, Shape
 
 Activation = Literal["relu", "none", "tanh"]
 
@@ -36,3 +38,55 @@ class Extractor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.final(self.conv2(F.relu(self.conv1(x), inplace=True)))
+
+
+class SignalExtractor(nn.Module):
+    """The same along one axis, for signals (channels, length) of any length.
+
+    6 x channels x width + width + channels parameters: 155 for 3 channels and a width of 8.
+    """
+
+    def __init__(self, channels: int, width: int, final_activation: Activation = "none") -> None:
+        super().__init__()
+        self.conv1 = nn.Conv1d(channels, width, 3, padding=1)
+        self.conv2 = nn.Conv1d(width, channels, 3, padding=1)
+        self.final = ACTIVATIONS[final_activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.final(self.conv2(F.relu(self.conv1(x), inplace=True)))
+
+
+class RowExtractor(nn.Module):
+    """Two linear layers, for rows of a table and embeddings (features,).
+
+    2 x features x width + width + features parameters: 518 for 30 features and a width of 8.
+    """
+
+    def __init__(self, features: int, width: int, final_activation: Activation = "none") -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(features, width)
+        self.fc2 = nn.Linear(width, features)
+        self.final = ACTIVATIONS[final_activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.final(self.fc2(F.relu(self.fc1(x), inplace=True)))
+
+
+_BY_RANK: dict[int, Callable[[int, int, Activation], nn.Module]] = {
+    IMAGES: Extractor,
+    SIGNALS: SignalExtractor,
+    ROWS: RowExtractor,
+}
+
+
+def extractor_for(shape: Shape, width: int, final_activation: Activation) -> nn.Module:
+    """A freshly initialised extractor for such inputs.
+
+    Only the first number of the shape matters: images may differ in size, signals in length.
+    """
+    if len(shape) not in _BY_RANK or min(shape) < 1:
+        raise ModelError(
+            f"there is no extractor for inputs of {list(shape)}, only for [channels, height, "
+            "width], [channels, length] and [features]"
+        )
+    return _BY_RANK[len(shape)](shape[0], width, final_activation)

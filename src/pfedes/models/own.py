@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pfedes.errors import ModelError
-from pfedes.models import MODELS, Shape, build_model
+from pfedes.models import MODELS, build_model
 from pfedes.models.head import remember_head
 from pfedes.own import own_function
+from pfedes.shape import Shape
 
 
 def participants_model(name: str, classes: int, shape: Shape, head: str = "") -> nn.Module:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pfedes.errors import DamageError
 from pfedes.methods.pfedes import PFedES
-from pfedes.models.extractor import Extractor
 from pfedes.payload import State
 from pfedes.report.figures import STYLE
 
@@ -41,7 +40,8 @@ def enhanced_pairs(
 ) -> EnhancedPairs | None:
     """A few images of the data set through the server's present extractor.
 
-    None where no extractor is shared: with other methods, and where each client has its own.
+    None where no extractor is shared, with other methods or where each client has its own; and
+    where the inputs are no images.
     """
     simulation = simulation or run.simulation
     method, population = simulation.method, simulation.population
@@ -51,18 +51,16 @@ def enhanced_pairs(
         return None
     pixels, labels = pictures
     number, state = _present_state(run)
-    with torch.device("meta"):  # its weights are there already: nothing is drawn for them
-        extractor = Extractor(
-            population.channels, method.config.width, method.config.final_activation
-        )
+    shape = (population.channels, *pixels.shape[1:3])
+    extractor = method.extractors.initial(shape, simulation.context(number))
     try:
-        extractor.load_state_dict(state.tensors, assign=True)
+        extractor.load_state_dict(state.tensors)
     except RuntimeError:
         raise DamageError(
-            f"{run.directory}: what the server holds is no extractor of width {method.config.width}"
+            f"{run.directory}: what the server holds is not the extractor of config.toml"
         ) from None
     with torch.no_grad():
-        made = extractor(population.normaliser(torch.from_numpy(pixels)))
+        made = extractor.eval()(population.normaliser(torch.from_numpy(pixels)))
     output = made.permute(0, 2, 3, 1).numpy()
     return EnhancedPairs(
         round=number,

@@ -21,6 +21,7 @@ from pfedes.fleet.base import Task
 from pfedes.fleet.host import reply_spec
 from pfedes.payload import Max, MetaSpec, Payload, TensorSpec, WireSpec, within
 from pfedes.report.formats import between, count
+from pfedes.shape import ROWS, Shape, kind_of
 
 if TYPE_CHECKING:
     from pfedes.run import Run
@@ -33,7 +34,7 @@ MOST_LISTS = 500  # that are looked at: making one may take building a model
 OF_A_CARD = {
     "name": "its name",
     "samples": "the number of its training samples",
-    "shape": "the shape of its images",
+    "shape": "the shape of its inputs",
     "parameters": "names, types and shapes of its model's tensors",
     "classes": "its classes, with the number of training samples of each",
     "width": "the width of its model's representation",
@@ -59,7 +60,7 @@ class Direction:
     meta: tuple[tuple[str, str], ...]
     least: int  # numbers in the tensors
     most: int
-    image_like: tuple[str, ...]  # tensors that have the form of images
+    input_like: tuple[str, ...]  # tensors that have the form of clients' inputs
 
     @property
     def numbers(self) -> str:
@@ -121,8 +122,10 @@ class WireReport:
     counted: Counted
     private: tuple[Private, ...]
     samples: int
-    image: str
-    image_numbers: int
+    inputs: str  # images, signals, rows
+    form: str
+    numbers: int  # in one input
+    form_tells: bool  # whether a tensor of that form would be remarkable
 
 
 def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
@@ -141,8 +144,10 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
         counted=counted,
         private=tuple(_private(run, simulation)),
         samples=simulation.population.samples,
-        image=" x ".join(map(str, shape)),
-        image_numbers=math.prod(shape),
+        inputs=kind_of(shape),
+        form=" x ".join(map(str, shape)),
+        numbers=math.prod(shape),
+        form_tells=len(shape) > ROWS,
     )
 
 
@@ -181,11 +186,11 @@ def _kinds(cards: Sequence[Card], simulation: "Simulation") -> list[Kind]:
     return sorted(kinds, key=lambda kind: -kind.clients)
 
 
-def _direction(
-    spec: WireSpec, identity: Mapping[str, str], image: tuple[int, int, int]
-) -> Direction:
+def _direction(spec: WireSpec, identity: Mapping[str, str], shape: Shape) -> Direction:
     tensors: list[Listed] = []
-    image_like: list[str] = []
+    input_like: list[str] = []
+    # Channels may come last. Of what has the length of a row there is no end: any bias may.
+    forms = (shape, (*shape[1:], shape[0])) if len(shape) > ROWS else ()
     least = most = 0
     for group in spec.groups:
         sizes = [_sizes(option.values()) for option in group.options]
@@ -196,10 +201,10 @@ def _direction(
                 tensors.append(Listed("nothing", "", "0", instead=number > 0))
             for name, tensor in option.items():
                 tensors.append(_listed(name, tensor, instead=number > 0))
-                if tensor.shape[-3:] in (image, (*image[1:], image[0])):
-                    image_like.append(name)
+                if tensor.shape[-len(shape) :] in forms:
+                    input_like.append(name)
     meta = {**identity, **{name: _described(value) for name, value in spec.meta.items()}}
-    return Direction(tuple(tensors), tuple(meta.items()), least, most, tuple(image_like))
+    return Direction(tuple(tensors), tuple(meta.items()), least, most, tuple(input_like))
 
 
 def _listed(name: str, tensor: TensorSpec, *, instead: bool) -> Listed:

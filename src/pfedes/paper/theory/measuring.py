@@ -24,8 +24,6 @@ from pfedes.fleet.base import Task
 from pfedes.fleet.serial import with_threads
 from pfedes.methods.base import Context
 from pfedes.methods.pfedes import PFedES, enhanced_once, model_loss
-from pfedes.models import channels_last
-from pfedes.models.extractor import Extractor
 from pfedes.paper.theory.bounds import Curvature, LocalWork, Measurements, Point
 from pfedes.paper.theory.gradients import (
     Path,
@@ -34,7 +32,6 @@ from pfedes.paper.theory.gradients import (
     largest_curvature,
     mean_losses,
 )
-from pfedes.payload import Payload
 from pfedes.run import Run
 from pfedes.simulation import Simulation
 from pfedes.training import Learner, fit, frozen, mixes_samples
@@ -95,7 +92,7 @@ class LocalStart:
     """A client as it was when a round began for it."""
 
     client: Client
-    extractor: Extractor
+    extractor: nn.Module
     ctx: Context
     stored: Version  # what it ended in
 
@@ -135,13 +132,9 @@ class Replay:
         base = int(str(stored.task["base"]))
         client = self._host.restore(Task(self.run.manifest.run, self.name, round, base, download))
         _check_model(client.model, client.architecture)
-        return LocalStart(client, self._extractor(download, ctx), ctx, stored)
-
-    def _extractor(self, download: Payload, ctx: Context) -> Extractor:
-        config = self.method.config
-        extractor = Extractor(ctx.channels, config.width, config.final_activation)
+        extractor = self.method.extractors.new(client.shape)
         extractor.load_state_dict(download.tensors)
-        return channels_last(extractor)
+        return LocalStart(client, extractor, ctx, stored)
 
     def _accepted_rounds(self) -> list[int]:
         """The rounds this client worked in; all of them must still be there."""
