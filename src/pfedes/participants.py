@@ -92,6 +92,9 @@ class Participants(Population):
         data = self._data[name]
         return {"train": data.train.labels, "val": data.val.labels, "test": data.test.labels}
 
+    def terms(self) -> FederationConfig:
+        return self.federation
+
     def consent(self, name: str) -> Consent:
         participant = self.participants[name]
         return Consent(participant.methods, participant.consents, participant.limits)

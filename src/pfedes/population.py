@@ -11,6 +11,7 @@ from torch import nn
 from pfedes.client import Card, Client, Parameters, parameters_of
 from pfedes.consent import Consent
 from pfedes.data.dataset import Dataset, Images
+from pfedes.data.own import FederationConfig
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig, stratified
@@ -56,6 +57,10 @@ class Population(ABC):
     def cards(self, needs: Collection[str]) -> list[Card]:
         return [self.card(name, needs) for name in self.names]
 
+    @abstractmethod
+    def terms(self) -> FederationConfig:
+        """What somebody who comes later must agree on with these."""
+
     def consent(self, name: str) -> Consent | None:
         """What a client lets happen; None for one that has no say."""
         return None
@@ -83,7 +88,8 @@ class Dealt(Population):
         self.device = device
         self._known_shapes: dict[str, tuple[Parameters, int]] = {}
         self._known_cards: dict[str, Card] = {}
-        self.normaliser = _normaliser(dataset, data)
+        self._statistics = _statistics(dataset, data)
+        self.normaliser = Normaliser.of(*self._statistics)
         rows = stratified(dataset.labels, data.limit, streams.numpy("limit"))
         shares = partition(
             dataset.labels[rows],
@@ -127,6 +133,12 @@ class Dealt(Population):
         share, labels = self.shares[name], self.dataset.labels
         return {"train": labels[share.train], "val": labels[share.val], "test": labels[share.test]}
 
+    def terms(self) -> FederationConfig:
+        mean, std = self._statistics
+        return FederationConfig(
+            classes=self.class_names, channels=self.channels, mean=mean, std=std
+        )
+
     def pictures(self, count: int) -> tuple[Images, Rows]:
         rows = one_of_each_class(self.dataset.labels, count)
         return self.dataset.pixels(rows), self.dataset.labels[rows]
@@ -167,15 +179,19 @@ def _assign(models: ModelsConfig, clients: int, streams: Streams) -> Sequence[st
     return [pool[number] for number in choice]
 
 
-def _normaliser(dataset: Dataset, data: DataConfig) -> Normaliser:
+Floats = tuple[float, ...]
+
+
+def _statistics(dataset: Dataset, data: DataConfig) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each channel, of pixels in 0..1."""
     channels = dataset.shape[0]
     if data.normalise == "none":
-        return Normaliser.of([0.0] * channels, [1.0] * channels)
+        return (0.0,) * channels, (1.0,) * channels
     if data.normalise == "dataset":
-        return Normaliser.of(dataset.mean, dataset.std)
+        return dataset.mean, dataset.std
     if channels != len(IMAGENET[0]):
         raise ConfigError(f"data.normalise = 'imagenet' is for 3 channels, the data has {channels}")
-    return Normaliser.of(*IMAGENET)
+    return IMAGENET
 
 
 def _mapped(rows: Rows, share: Share) -> Share:

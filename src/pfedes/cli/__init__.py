@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.main import get_command
 
-from pfedes.cli import check, compare, config, data, paper, report, resume, run
+from pfedes.cli import adopt, check, compare, config, data, paper, report, resume, run
 from pfedes.cli.interrupted import Interrupted
 from pfedes.errors import PfedesError
 
@@ -23,6 +23,7 @@ app.command("run")(run.run)
 app.command("resume")(resume.resume)
 app.command("compare")(compare.compare)
 app.command("paper")(paper.paper)
+app.command("adopt")(adopt.adopt)
 app.command("check")(check.check)
 app.command("report")(report.report)
 app.command("config")(config.config)

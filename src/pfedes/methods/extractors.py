@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch import nn
+from torch import Tensor, nn
 
 from pfedes.client import Card
+from pfedes.clientstore import read_payload
 from pfedes.errors import ModelError
 from pfedes.methods.base import Context, Problem, spec_of
 from pfedes.models import channels_last
@@ -55,6 +57,18 @@ class Extractors:
         """The one with the initial weights that all sides agree on."""
         with ctx.streams.ambient("init.extractor"):
             return self.new(shape)
+
+    def first(self, shape: Shape, ctx: Context) -> dict[str, Tensor]:
+        """The weights before round 1: random ones, or those that somebody else has trained."""
+        initial = self.initial(shape, ctx)
+        if place := self.config.start_from:
+            trained = read_payload(Path(place)).tensors
+            try:
+                initial.load_state_dict(trained)
+            except RuntimeError:
+                fits = f"{described(shape)} and method.width = {self.config.width}"
+                raise ModelError(f"{place} holds no extractor for {fits}") from None
+        return initial.state_dict()
 
     def spec(self, shape: Shape, ctx: Context) -> dict[str, TensorSpec]:
         """Names, shapes and types of its tensors; one is made to see them, once."""

@@ -58,7 +58,10 @@ class PFedESConfig(MethodConfig):
     sharing: Literal["global", "local", "frozen"] = Field(
         "global",
         description="global (the method) | local (own extractor, nothing travels) | "
-        "frozen (the random one, never trained)",
+        "frozen (never trained: the random one, or that of start_from)",
+    )
+    start_from: str = Field(
+        "", description="a file with the first extractor, as a server stores it; '' = a random one"
     )
 
     @model_validator(mode="after")
@@ -86,11 +89,11 @@ class PFedES(Method[PFedESConfig]):
         return self.extractors.check(cards, ctx, shared=shared) + check_augmentation(cards, ctx)
 
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
-        return State(self.extractors.initial(cards[0].shape, ctx).state_dict())
+        return State(self.extractors.first(cards[0].shape, ctx))
 
     def prepare(self, client: Client, ctx: Context) -> None:
         if self.config.sharing != "global":
-            client.kept |= self.extractors.initial(client.shape, ctx).state_dict()
+            client.kept |= self.extractors.first(client.shape, ctx)
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
         return Payload(state.tensors if self.config.sharing == "global" else {})
