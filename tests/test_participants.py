@@ -184,3 +184,13 @@ def test_a_participant_is_a_value() -> None:
     one = Participant(name="x", model="cnn1", data="digits")
     assert one == Participant(name="x", model="cnn1", data="digits")
     assert one.methods == ("pfedes",)
+
+
+def test_tables_have_extractors_too(tmp_path: Path) -> None:
+    place = OWN.parent / "tables" / "federation.toml"
+    config = configure(place, settings={"train.rounds": 2, "runtime.fleet": "serial"})
+    run = Federation(config, out=tmp_path / "run").run()
+    assert run.summary["mean_accuracy"] > 0.9
+    assert {row["floats_up"] for row in run.clients} == {2 * 30 * 8 + 8 + 30}
+    assert {card.shape for card in run.store.cards(run.manifest)} == {(30,)}
+    assert "Enhanced images" not in (tmp_path / "run" / "report.html").read_text()
