@@ -9,7 +9,7 @@ import sys
 import typer
 from typer.main import get_command
 
-from pfedes.cli import compare, config, data, paper, report, resume, run
+from pfedes.cli import compare, config, data, export, paper, predict, report, resume, run
 from pfedes.cli.interrupted import Interrupted
 from pfedes.errors import PfedesError
 
@@ -24,6 +24,8 @@ app.command("resume")(resume.resume)
 app.command("compare")(compare.compare)
 app.command("paper")(paper.paper)
 app.command("report")(report.report)
+app.command("predict")(predict.predict)
+app.command("export")(export.export)
 app.command("config")(config.config)
 app.add_typer(data.app, name="data")
 
