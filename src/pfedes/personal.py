@@ -38,9 +38,11 @@ class Personal:
     shape: Shape
     facts: Facts
 
+    def __post_init__(self) -> None:
+        self.model.eval()
+
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Of every class, for pixels 0..255 of shape (n, height, width, channels)."""
-        self.model.eval()
         with torch.no_grad():
             outputs: Tensor = self.model(self.normaliser(pixels))
         return outputs.softmax(dim=1)

@@ -91,7 +91,7 @@ class Run:
 
     def model(self, client: str, *, best: bool = False) -> nn.Module:
         """A client's personal model after the last round, or after the best by validation."""
-        return self._restored(client, self._committed(best))[1]
+        return self._restored(client, self._committed(client, best))[1]
 
     def personal(self, client: str = "", *, best: bool = False) -> Personal:
         """A client's model with all it takes to predict with it or export it.
@@ -100,9 +100,7 @@ class Run:
         model of the latest round, though that may have come after the run was opened.
         """
         client = client or self._only_client()
-        manifest = self._committed(best)
-        if client not in manifest.clients:
-            raise StoreError(unknown("client", client, manifest.clients))
+        manifest = self._committed(client, best)
         simulation = self.simulation
         # Other data has other classes and other statistics: right weights would predict wrongly.
         self.store.check_origin(simulation.dataset.digest, self.config.federation_digest())
@@ -121,15 +119,17 @@ class Run:
             ) from None
         population = simulation.population
         return Personal(
-            model.eval(),
+            model,
             simulation.dataset.class_names,
             population.normaliser,
             simulation.dataset.shape,
             facts,
         )
 
-    def _committed(self, best: bool) -> Manifest:
-        """The last round, or the best by validation."""
+    def _committed(self, client: str, best: bool) -> Manifest:
+        """The last round, or the best by validation, in which the client has its place."""
+        if client not in self.manifest.clients:
+            raise StoreError(unknown("client", client, self.manifest.clients))
         if not best:
             return self.manifest
         if self.manifest.best_round is None:
@@ -149,8 +149,6 @@ class Run:
 
     def _restored(self, client: str, manifest: Manifest) -> tuple[Client, nn.Module]:
         """The client after a round, and the model that it uses."""
-        if client not in manifest.clients:
-            raise StoreError(unknown("client", client, manifest.clients))
         simulation = self.simulation
         method = simulation.method
         card = simulation.population.card(client, method.needs)

@@ -13,7 +13,7 @@ def predict(
     pictures: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PICTURE...",
+            metavar="PICTURE",
             help="Files of any kind of picture, or folders: all pictures below.",
             show_default=False,
         ),

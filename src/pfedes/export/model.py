@@ -60,8 +60,11 @@ class NearestPrototype(nn.Module):
         self.prototypes: Tensor
         self.register_buffer("prototypes", torch.zeros(len(labels), model.fc3.in_features))
 
+    def distances(self, representation: Tensor) -> Tensor:
+        return torch.cdist(representation, self.prototypes)
+
     def forward(self, x: Tensor) -> Tensor:
-        distances = torch.cdist(self.model.represent(x), self.prototypes)
+        distances = self.distances(self.model.represent(x))
         logits = distances.new_full((x.shape[0], self.model.fc3.out_features), -torch.inf)
         logits[:, self.labels] = -distances
         return logits

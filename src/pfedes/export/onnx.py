@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pfedes.data.samples import Normaliser
 from pfedes.errors import ConfigError, ModelError
+from pfedes.export.model import NearestPrototype
 
 TOLERANCE = 1e-4
 """Largest difference between what ONNX Runtime and PyTorch give, absolute and relative."""
@@ -36,6 +37,13 @@ class FromPixels(nn.Module):
         return logits.softmax(dim=1), logits
 
 
+class Spelled(NearestPrototype):
+    """Distances by operations that ONNX has."""
+
+    def distances(self, representation: Tensor) -> Tensor:
+        return (representation[:, None] - self.prototypes).square().sum(dim=2).sqrt()
+
+
 def check_extra() -> None:
     if any(find_spec(name) is None for name in PACKAGES):
         raise ConfigError("--onnx needs the extra 'onnx': pip install 'pfedes[onnx]'")
@@ -43,10 +51,13 @@ def check_extra() -> None:
 
 def write_onnx(plain: nn.Module, normaliser: Normaliser, pixels: Tensor, path: Path) -> float:
     """Writes the file and compares it with PyTorch; returns the largest difference found."""
-    whole = FromPixels(plain, normaliser).eval()
+    written = plain
+    if isinstance(plain, NearestPrototype):
+        written = Spelled(plain.model, plain.labels)
+        written.prototypes = plain.prototypes
     with _quietly():
         torch.onnx.export(
-            whole,
+            FromPixels(written, normaliser).eval(),
             (pixels[:2],),
             path,
             input_names=["pixels"],
@@ -56,6 +67,7 @@ def write_onnx(plain: nn.Module, normaliser: Normaliser, pixels: Tensor, path: P
             external_data=False,
             verbose=False,
         )
+    whole = FromPixels(plain, normaliser).eval()
     return max(_difference(whole, path, pixels[:count]) for count in (1, len(pixels)))
 
 
@@ -84,5 +96,8 @@ def _quietly() -> Iterator[None]:
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             yield
+    except Exception as error:  # it raises whatever its passes raise, over many lines
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(f"torch cannot write this model as ONNX: {reason}") from error
     finally:
         logging.disable(level)
