@@ -161,7 +161,7 @@ def test_the_card(made: Path, personal: Personal, tmp_path: Path) -> None:
     assert "It answered 2 rounds with 886 numbers in all" in text
     assert "`conv1.weight` | 8 x 3 x 3 x 3 float32" in text
     assert re.search(r"none of the [\d,]+ numbers of its model were in it", text)
-    assert "Before the first round: its name, the number of its training samples" in text
+    assert "Before the first round: its name; the number of its training samples" in text
     assert f"Round: 2 of 2; the client itself last trained in round {facts.trained}." in text
     assert "Seed 3;" in text
     assert str(made.parent) not in text
