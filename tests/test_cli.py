@@ -154,7 +154,8 @@ def test_data_commands(tmp_path: Path) -> None:
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--help"], ["run", "--help"], ["resume", "--help"], ["data", "--help"]):
+    commands = ("run", "resume", "data", "predict", "export")
+    for words in (["--help"], *([name, "--help"] for name in commands)):
         assert cli.execute(words) == 0
         shown = capsys.readouterr().out
         assert shown.startswith("Usage: pfedes")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pfedes.models.cnn import CNN as CNN
     from pfedes.models.extractor import Extractor as Extractor
     from pfedes.payload import Payload as Payload
+    from pfedes.personal import Personal as Personal
     from pfedes.run import Run as Run
     from pfedes.run import open_run as open_run
 
@@ -66,6 +67,7 @@ _HOMES = {
     "PFedES": "methods.pfedes",
     "PartitionError": "errors",
     "Payload": "payload",
+    "Personal": "personal",
     "PfedesError": "errors",
     "Run": "run",
     "Scores": "client",

@@ -18,6 +18,8 @@ The command line prints any of them as one line and exits with code 2.
 import difflib
 from collections.abc import Iterable
 
+MOST_NAMES = 40  # in one line; a run may have thousands of clients
+
 
 class PfedesError(Exception):
     """Base of all errors that a user can cause and mend."""
@@ -67,5 +69,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The line that tells a user which name was meant."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    some = f"known: {', '.join(names[:MOST_NAMES])}{more}"
+    hint = f"did you mean {near[0]!r}?" if near else some
     return f"unknown {kind} {name!r}; {hint}"

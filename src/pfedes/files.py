@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,21 @@ def write_atomically(path: Path, data: bytes) -> None:
             Path(name).unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
+
+
+@contextmanager
+def appearing(directory: Path) -> Iterator[Path]:
+    """A directory to fill, which then appears by one rename: whole, or not at all."""
+    with writing(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+        try:
+            work.chmod(0o755)  # mkdtemp made it for the owner alone
+            yield work
+            os.rename(work, directory)  # refuses a directory that is there and not empty
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        sync_directory(directory.parent)
 
 
 def append(path: Path, data: bytes, at: int) -> None:

@@ -15,7 +15,7 @@ from pfedes.client import Card, Scores
 from pfedes.config import Config
 from pfedes.data.dataset import Progress, silent
 from pfedes.environment import environment
-from pfedes.errors import DamageError, StoreError
+from pfedes.errors import DamageError
 from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
 from pfedes.manifest import Extent, Manifest, MetricsFile, Standing
@@ -83,14 +83,7 @@ class Ledger:
 
         The caller holds the run's lock.
         """
-        before = store.environment()
-        if before["data"] != data_digest:
-            raise StoreError(f"{store.directory} was trained on other data than is there now")
-        if before["federation"] != config.federation_digest():
-            raise StoreError(
-                f"{store.directory / 'config.toml'} was changed in what a run cannot change: "
-                "seed, data, partition, models or the method's name"
-            )
+        before = store.check_origin(data_digest, config.federation_digest())
         if before["torch_build"] != torch.__version__:
             log.warning(
                 "the run began with torch %s and goes on with %s: bit equality is not promised",

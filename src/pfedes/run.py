@@ -9,22 +9,30 @@ from typing import Any
 
 from torch import nn
 
+from pfedes.client import Client
 from pfedes.config import Config, configure
+from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError, StoreError, unknown
+from pfedes.facts import facts_of
 from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
 from pfedes.fleet.host import personal_model
 from pfedes.manifest import Manifest
+from pfedes.personal import Personal
 from pfedes.recorder import Row, summarise
+from pfedes.report.formats import listed
 from pfedes.simulation import Simulation
 from pfedes.store import RunStore
 
 
-def open_run(directory: Path | str) -> "Run":
-    """Opens a run directory for reading, also while the run goes on."""
+def open_run(directory: Path | str, progress: Progress = silent) -> "Run":
+    """Opens a run directory for reading, also while the run goes on.
+
+    `progress` hears of data that must be decoded again when it is needed.
+    """
     store = RunStore.open(Path(directory))
     try:
-        return Run(store)
+        return Run(store, progress)
     except DamageError as error:
         raise DamageError(f"{error}; {store.way_back()}") from None
 
@@ -32,8 +40,9 @@ def open_run(directory: Path | str) -> "Run":
 class Run:
     """What was committed until the moment it was opened."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, progress: Progress = silent) -> None:
         self.store = store
+        self._progress = progress
         self.directory = store.directory
         self.config: Config = configure(store.directory / "config.toml")
         self.manifest: Manifest = store.manifest()
@@ -78,15 +87,68 @@ class Run:
     def simulation(self) -> Simulation:
         """What the configuration stands for: data, partition, architectures, method."""
         here = self.config.runtime.model_copy(update={"device": "cpu"})
-        return Simulation(self.config.model_copy(update={"runtime": here}))
+        return Simulation(self.config.model_copy(update={"runtime": here}), self._progress)
 
     def model(self, client: str, *, best: bool = False) -> nn.Module:
         """A client's personal model after the last round, or after the best by validation."""
-        manifest = self.manifest
-        if best and manifest.best_round is not None:
-            manifest = self.store.manifest(manifest.best_round)
-        if client not in manifest.clients:
-            raise StoreError(unknown("client", client, manifest.clients))
+        return self._restored(client, self._committed(client, best))[1]
+
+    def personal(self, client: str = "", *, best: bool = False) -> Personal:
+        """A client's model with all it takes to predict with it or export it.
+
+        The name may be left out where there is but one client. Of a run that goes on it is the
+        model of the latest round, though that may have come after the run was opened.
+        """
+        client = client or self._only_client()
+        manifest = self._committed(client, best)
+        simulation = self.simulation
+        # Other data has other classes and other statistics: right weights would predict wrongly.
+        self.store.check_origin(simulation.population.digest, self.config.federation_digest())
+        try:
+            restored, model = self._restored(client, manifest)
+            scores = restored.score(model)
+            facts = facts_of(self, manifest, restored, scores, best=best)
+        except DamageError as error:
+            later = Run(RunStore.open(self.directory), self._progress)
+            if later.manifest.round > self.manifest.round:  # it went on and removed what was old
+                later.simulation = simulation
+                return later.personal(client, best=best)
+            raise DamageError(
+                f"the model of {client} after round {manifest.round} cannot be read: {error}; "
+                f"{self.store.way_back()}"
+            ) from None
+        population = simulation.population
+        return Personal(
+            model,
+            population.class_names,
+            population.normaliser,
+            restored.shape,
+            facts,
+        )
+
+    def _committed(self, client: str, best: bool) -> Manifest:
+        """The last round, or the best by validation, in which the client has its place."""
+        if client not in self.manifest.clients:
+            raise StoreError(unknown("client", client, self.manifest.clients))
+        if not best:
+            return self.manifest
+        if self.manifest.best_round is None:
+            raise StoreError(
+                f"{self.directory} has no best round: no round was measured on validation samples"
+            )
+        return self.store.manifest(self.manifest.best_round)
+
+    def _only_client(self) -> str:
+        names = sorted(self.manifest.clients)
+        if len(names) > 1:
+            raise StoreError(
+                f"{self.directory} has {len(names):,} clients: say which (--client) of "
+                f"{listed(names, 4)}"
+            )
+        return names[0]
+
+    def _restored(self, client: str, manifest: Manifest) -> tuple[Client, nn.Module]:
+        """The client after a round, and the model that it uses."""
         simulation = self.simulation
         method = simulation.method
         card = simulation.population.card(client, method.needs)
@@ -95,7 +157,7 @@ class Run:
         base = manifest.clients[client].version
         task = Task(manifest.run, client, manifest.round, base, download)
         restored = simulation.host(self.store.clients).restore(task)
-        return personal_model(method, restored, download, ctx)
+        return restored, personal_model(method, restored, download, ctx)
 
     def results(
         self, simulation: Simulation | None = None, *, report: bool = True

@@ -12,8 +12,6 @@ by renaming its manifest into place; what no kept manifest names is not part of 
 import json
 import logging
 import os
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -25,13 +23,13 @@ from pfedes.client import Card
 from pfedes.clientstore import ClientStore, numbered, read_payload
 from pfedes.errors import DamageError, StoreError
 from pfedes.files import (
+    appearing,
     append,
     parse_json,
     read,
     remove,
     sync_directory,
     write_atomically,
-    writing,
 )
 from pfedes.manifest import Extent, Manifest, MetricsFile, check_name, read_manifest
 from pfedes.payload import Payload, State, encode
@@ -69,23 +67,15 @@ class RunStore:
         manifest: Manifest,
     ) -> "RunStore":
         """Makes the run directory appear by one rename, with manifest 0 in it."""
-        with writing(directory):
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-            try:
-                work.chmod(0o755)  # mkdtemp made it for the owner alone
-                store = cls(work)
-                for place in ("manifests", "server", "clients"):
-                    (store.state / place).mkdir(parents=True)
-                for name, text in files.items():
-                    write_atomically(work / name, text.encode())
-                store.write_roster(cards)
-                store.write_server(manifest.server, state)
-                store.write_manifest(manifest)
-                os.rename(work, directory)  # refuses a directory that is there and not empty
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
-            sync_directory(directory.parent)
+        with appearing(directory) as work:
+            store = cls(work)
+            for place in ("manifests", "server", "clients"):
+                (store.state / place).mkdir(parents=True)
+            for name, text in files.items():
+                write_atomically(work / name, text.encode())
+            store.write_roster(cards)
+            store.write_server(manifest.server, state)
+            store.write_manifest(manifest)
         return cls(directory)
 
     def environment(self) -> dict[str, Any]:
@@ -96,6 +86,18 @@ class RunStore:
         if not isinstance(found, dict) or not needed <= found.keys():
             raise DamageError(f"{path} is damaged: one of {sorted(needed)} is missing")
         return found
+
+    def check_origin(self, data_digest: str, federation_digest: str) -> dict[str, Any]:
+        """The environment, if the data and the configuration are still those it was made for."""
+        before = self.environment()
+        if before["data"] != data_digest:
+            raise StoreError(f"{self.directory} was trained on other data than is there now")
+        if before["federation"] != federation_digest:
+            raise StoreError(
+                f"{self.directory / 'config.toml'} was changed in what a run cannot change: "
+                "seed, data, partition, models or the method's name"
+            )
+        return before
 
     def rounds(self) -> list[int]:
         """The rounds whose manifests are kept, oldest first."""

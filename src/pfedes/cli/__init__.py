@@ -9,7 +9,19 @@ import sys
 import typer
 from typer.main import get_command
 
-from pfedes.cli import adopt, check, compare, config, data, paper, report, resume, run
+from pfedes.cli import (
+    adopt,
+    check,
+    compare,
+    config,
+    data,
+    export,
+    paper,
+    predict,
+    report,
+    resume,
+    run,
+)
 from pfedes.cli.interrupted import Interrupted
 from pfedes.errors import PfedesError
 
@@ -26,6 +38,8 @@ app.command("paper")(paper.paper)
 app.command("adopt")(adopt.adopt)
 app.command("check")(check.check)
 app.command("report")(report.report)
+app.command("predict")(predict.predict)
+app.command("export")(export.export)
 app.command("config")(config.config)
 app.add_typer(data.app, name="data")
 

@@ -1,6 +1,7 @@
 """What people see: progress on standard error, results on standard output."""
 
 import json as json_module
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,6 +115,18 @@ def working() -> Iterator[Callable[[str, int, int], None]]:
         yield spectator.working
     finally:
         spectator.stop()
+
+
+@contextmanager
+def warned_before() -> Iterator[None]:
+    """What users were warned of when they made a run is not said again whenever it is opened."""
+    logger = logging.getLogger("pfedes")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class Counted(ProgressColumn):

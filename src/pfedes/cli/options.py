@@ -34,6 +34,16 @@ Settings = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the run directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
 
+RunDirectory = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The run directory.", show_default=False)
+]
+ClientName = Annotated[
+    str, typer.Option(metavar="NAME", help="Whose model; needless where there is but one.")
+]
+Best = Annotated[
+    bool, typer.Option("--best", help="After the best round by validation, not the last.")
+]
+
 
 def effective(file: Path | None, settings: list[str] | None, **options: Any) -> "Config":
     """The configuration of a command line."""

@@ -1,11 +1,9 @@
 """What `pfedes report` does: finds the runs, makes all pages, then writes them."""
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-from pfedes.cli.display import working
+from pfedes.cli.display import warned_before, working
 from pfedes.errors import ConfigError, DamageError, DiskError
 from pfedes.files import write_atomically
 from pfedes.report.comparison import render_comparison
@@ -22,7 +20,7 @@ def write_reports(directories: Sequence[Path], out: Path | None) -> list[Path]:
     comparison = out or Path("comparison.html")
     if len(runs) > 1 and (comparison.is_dir() or not comparison.parent.is_dir()):
         raise DiskError(f"cannot write {comparison}: it must be a file in a directory that exists")
-    with working() as progress, _warned_before():
+    with working() as progress, warned_before():
         # All before the first is written: where one cannot be made, none is.
         pages = []
         for done, run in enumerate(runs):
@@ -42,18 +40,6 @@ def write_reports(directories: Sequence[Path], out: Path | None) -> list[Path]:
         write_atomically(comparison, compared.encode(errors="replace"))
         written.append(comparison)
     return written
-
-
-@contextmanager
-def _warned_before() -> Iterator[None]:
-    """What users were warned of when they made the runs is not said again for every page."""
-    logger = logging.getLogger("pfedes")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _places(directories: Sequence[Path]) -> Iterator[Path]:

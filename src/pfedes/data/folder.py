@@ -4,10 +4,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
-from pfedes.data.pictures import check_shape, open_picture
+from pfedes.data.pictures import ENDINGS, check_shape, open_picture, pictures_below
 from pfedes.errors import DataError
-
-ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
 
 def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
@@ -24,7 +22,11 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
     if len(names) < 2:
         raise DataError(f"{path} needs a folder for each of at least two classes")
     files = [
-        [(picture, label) for label, name in enumerate(names) for picture in _pictures(root / name)]
+        [
+            (picture, label)
+            for label, name in enumerate(names)
+            for picture in pictures_below(root / name)
+        ]
         for root in roots
     ]
     everything = [entry for part in files for entry in part]
@@ -49,12 +51,6 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
         official_train=len(files[0]) if official else len(everything),
         fill=fill,
     )
-
-
-def _pictures(place: Path) -> list[Path]:
-    if not place.is_dir():
-        return []
-    return sorted(path for path in place.rglob("*") if path.suffix.lower() in ENDINGS)
 
 
 def _fingerprint(root: Path, pictures: list[Path]) -> str:

@@ -1,5 +1,7 @@
 """Pictures of any kind as arrays of one shape."""
 
+import logging
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,24 +11,48 @@ from pfedes.data.dataset import Images
 from pfedes.errors import DataError
 
 BIG = 64_000_000  # pixels; more is an attack or a mistake
+ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+MODES = {1: "L", 3: "RGB"}
+"""Channels that a picture can be brought to, and what Pillow calls it."""
+
+# Pillow's remarks on odd files are for who set up logging; nobody else's error gets more lines.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
-def as_array(image: Image.Image, size: int) -> Images:
-    """RGB pixels, at the size asked for (0 = as it is)."""
+def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3) -> Images:
+    """Pixels (height, width, channels), at the size asked for.
+
+    A size is a height and a width, or a number for both; 0 = as it is. Grey becomes colour by
+    repetition, transparency is dropped.
+    """
     if image.width * image.height > BIG:
         raise DataError(f"a picture of {image.width}x{image.height} is too large")
-    image = image.convert("RGB")
-    if size and image.size != (size, size):
-        image = image.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(image)
+    if channels not in MODES:
+        raise DataError(f"a picture has 1 or 3 channels, not {channels}")
+    image = image.convert(MODES[channels])
+    height, width = (size, size) if isinstance(size, int) else size
+    if height and image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
+    return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def open_picture(path: Path, size: int) -> Images:
+def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> Images:
     try:
-        with Image.open(path) as image:
-            return as_array(image, size)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} cannot be read as a picture: {error}") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is odd, and can be read all the same
+            with Image.open(path) as image:
+                return as_array(image, size, channels)
+    except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read as a picture: {reason}") from None
+
+
+def pictures_below(place: Path) -> list[Path]:
+    """All pictures in a directory and the directories in it, by their endings, sorted."""
+    if not place.is_dir():
+        return []
+    return sorted(path for path in place.rglob("*") if path.suffix.lower() in ENDINGS)
 
 
 def check_shape(pixels: Images, expected: tuple[int, int, int], where: str) -> None:

@@ -27,15 +27,17 @@ class Batch:
 class Normaliser:
     """Pixels 0..255 to (pixel/255 - mean) / std, as one multiplication and one addition."""
 
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     scale: Tensor
     shift: Tensor
 
     @classmethod
     def of(cls, mean: Sequence[float], std: Sequence[float]) -> "Normaliser":
         # A channel that never varies carries nothing: centre it, do not divide by zero.
-        spread = torch.tensor([s if s > 0 else 1.0 for s in std], dtype=torch.float64)
-        centre = torch.tensor(list(mean), dtype=torch.float64)
-        return cls((1 / (255 * spread)).float(), (-centre / spread).float())
+        means, stds = tuple(mean), tuple(s if s > 0 else 1.0 for s in std)
+        centre, spread = torch.tensor([means, stds], dtype=torch.float64)
+        return cls(means, stds, (1 / (255 * spread)).float(), (-centre / spread).float())
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Channels come last in memory, which convolutions prefer, and second in the shape."""

@@ -176,7 +176,9 @@ class NearestPrototype(nn.Module):
         self.model = model
         self.labels = list(among)
         self.classes = classes
-        self.prototypes, _ = prototypes.lookup(torch.tensor(self.labels, dtype=torch.int64))
+        self.prototypes: Tensor
+        rows, _ = prototypes.lookup(torch.tensor(self.labels, dtype=torch.int64))
+        self.register_buffer("prototypes", rows)  # part of its state, so that it can be exported
 
     def forward(self, x: Tensor) -> Tensor:
         rep, _ = represent(self.model, x)

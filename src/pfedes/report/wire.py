@@ -136,7 +136,7 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
     with run.reading_rows():
         counted = _counted(run)
     return WireReport(
-        on_card=tuple(text for key, text in OF_A_CARD.items() if _is_on(cards[0], key)),
+        on_card=told_by(cards[0]),
         not_on_card=tuple(_untold(cards[0])),
         kinds=tuple(shown),
         other_kinds=len(kinds) - len(shown),
@@ -149,6 +149,11 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
         numbers=math.prod(shape),
         form_tells=len(shape) > ROWS,
     )
+
+
+def told_by(card: Card) -> tuple[str, ...]:
+    """What the server knows of a client before the first round, in words."""
+    return tuple(text for key, text in OF_A_CARD.items() if _is_on(card, key))
 
 
 def _is_on(card: Card, key: str) -> bool:
@@ -168,22 +173,26 @@ def _untold(card: Card) -> Iterator[str]:
 
 def _kinds(cards: Sequence[Card], simulation: "Simulation") -> list[Kind]:
     """The different lists there are, with the most common first."""
-    ctx = simulation.context(1)
     # A list depends on what is on the card, so clients whose cards say the same share one.
     alike: dict[str, list[Card]] = defaultdict(list)
     for card in cards:
         alike[repr(replace(card, name="", samples=0, accepted=0))].append(card)
     found: dict[tuple[Direction, Direction], list[Card]] = defaultdict(list)
     for group in list(alike.values())[:MOST_LISTS]:
-        card = group[0]
-        down = simulation.method.allowed(card, ctx).down
-        identity = dict.fromkeys(Task("", card.name, 1, 0, Payload()).identity(), "of the task")
-        found[
-            _direction(down, identity, card.shape),
-            _direction(reply_spec(simulation.method, card, ctx), {}, card.shape),
-        ].extend(group)
+        found[lists_of(group[0], simulation)].extend(group)
     kinds = [Kind(len(group), group[0].name, *lists) for lists, group in found.items()]
     return sorted(kinds, key=lambda kind: -kind.clients)
+
+
+def lists_of(card: Card, simulation: "Simulation") -> tuple[Direction, Direction]:
+    """What may travel to a client and from it."""
+    ctx = simulation.context(1)
+    down = simulation.method.allowed(card, ctx).down
+    identity = dict.fromkeys(Task("", card.name, 1, 0, Payload()).identity(), "of the task")
+    return (
+        _direction(down, identity, card.shape),
+        _direction(reply_spec(simulation.method, card, ctx), {}, card.shape),
+    )
 
 
 def _direction(spec: WireSpec, identity: Mapping[str, str], shape: Shape) -> Direction:
@@ -252,21 +261,27 @@ def _private(run: "Run", simulation: "Simulation") -> Iterator[Private]:
     clients: dict[str, list[str]] = defaultdict(list)
     for name, architecture in population.architectures.items():
         clients[architecture].append(name)
-    for architecture, names in sorted(clients.items()):
-        parameters = population.card(names[0], ["parameters"]).parameters or {}
-        numbers = sum(math.prod(shape) for _, shape in parameters.values())
-        found = Private(architecture, len(names), numbers)
+    for _, names in sorted(clients.items()):
         name = max(names, key=lambda name: run.manifest.clients[name].version)
-        version = run.manifest.clients[name].version
-        try:
-            stored = run.store.clients.load(run.manifest.run, name, version)
-            found = _compared(found, stored, name, version)
-        except DamageError:
-            # Who never trained has no file; of a run that goes on an older one may be gone by now;
-            # and clients may keep theirs elsewhere. What is there must be whole.
-            if run.store.clients.path(run.manifest.run, name, version).exists():
-                raise
-        yield found
+        found = private_of(run, simulation, name, run.manifest.clients[name].version)
+        yield replace(found, clients=len(names))
+
+
+def private_of(run: "Run", simulation: "Simulation", name: str, version: int) -> Private:
+    """One client's answer of a round, compared with the state it saved."""
+    population = simulation.population
+    parameters = population.card(name, ["parameters"]).parameters or {}
+    numbers = sum(math.prod(shape) for _, shape in parameters.values())
+    found = Private(population.architectures[name], 1, numbers)
+    try:
+        stored = run.store.clients.load(run.manifest.run, name, version)
+        return _compared(found, stored, name, version)
+    except DamageError:
+        # Who never trained has no file; of a run that goes on an older one may be gone by now; and
+        # clients may keep theirs elsewhere. What is there must be whole.
+        if run.store.clients.path(run.manifest.run, name, version).exists():
+            raise
+        return found
 
 
 def _compared(found: Private, stored: Version, name: str, version: int) -> Private:

@@ -1,0 +1,125 @@
+"""A client's model as files that need no pfedes: weights, a network to load them, a model card."""
+
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from pfedes.data.dataset import Progress, silent
+from pfedes.errors import ModelError, StoreError
+from pfedes.export.card import card
+from pfedes.export.model import load
+from pfedes.files import appearing
+from pfedes.methods.fedproto import NearestPrototype
+from pfedes.models.cnn import CNN
+from pfedes.personal import Personal
+from pfedes.shape import Shape
+
+FORMAT = 1
+SAMPLES = 16  # images on which what was written is compared with what it was written from
+
+
+def export(
+    personal: Personal, directory: Path, *, onnx: bool = False, progress: Progress = silent
+) -> Path:
+    """Writes the files into a new directory. It appears when they are proved to predict alike."""
+    if onnx:
+        from pfedes.export.onnx import check_extra
+
+        check_extra()
+    check_place(directory)
+    config = _config(personal)
+    source = files("pfedes.export").joinpath("model.py").read_bytes()
+    with appearing(directory) as work:
+        _write(work / "model.safetensors", _weights(personal.model))
+        _write(work / "config.json", json.dumps(config, indent=2).encode())
+        _write(work / "model.py", source)
+        plain, noise = load(work), _noise(personal.shape)
+        _check_alike(personal, plain, noise)
+        difference = None
+        if onnx:
+            from pfedes.export.onnx import write_onnx
+
+            progress("writing ONNX", 0, 1)
+            difference = write_onnx(plain, personal.normaliser, noise, work / "model.onnx")
+            progress("writing ONNX", 1, 1)
+        _write(work / "README.md", card(personal, SAMPLES, difference).encode())
+    return directory
+
+
+def check_place(directory: Path) -> None:
+    """A new directory, or an empty one."""
+    try:
+        taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be looked at: {error.strerror}") from None
+    if taken:
+        raise StoreError(f"{directory} is there already: choose a new directory with --out")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """With the permissions that the user's files have: they are to be handed on."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _config(personal: Personal) -> dict[str, Any]:
+    """What `model.py` needs besides the weights."""
+    model, nearest = personal.model, None
+    # Exactly these: a class derived from one may compute something else.
+    if type(model) is NearestPrototype:
+        model, nearest = model.model, model.labels
+    if type(model) is not CNN:
+        raise ModelError(
+            f"what {personal.facts.client} predicts with is a {type(model).__name__}, and only the "
+            "networks of pfedes (CNN) can be exported; Run.model gives it in Python"
+        )
+    return {
+        "format": FORMAT,
+        "model": personal.facts.architecture,
+        "architecture": {
+            "shape": list(personal.shape),
+            "conv2": model.conv2.out_channels,
+            "fc1": model.fc1.out_features,
+            "fc2": model.fc2.out_features,
+            "classes": model.fc3.out_features,
+        },
+        "nearest_prototype": nearest,
+        "class_names": list(personal.class_names),
+        "mean": list(personal.normaliser.mean),
+        "std": list(personal.normaliser.std),
+    }
+
+
+def _weights(model: nn.Module) -> bytes:
+    # Own memory in the usual order: safetensors takes neither views nor other layouts.
+    state = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in model.state_dict().items()
+    }
+    return save(state, metadata={"format": "pt"})
+
+
+def _check_alike(personal: Personal, plain: nn.Module, pixels: Tensor) -> None:
+    """What cannot be loaded and give the same numbers is not handed out."""
+    inputs = personal.normaliser(pixels)
+    with torch.no_grad():
+        if not torch.allclose(plain(inputs), personal.model(inputs), rtol=1e-5, atol=1e-5):
+            raise ModelError(
+                f"what was written of {personal.facts.client}'s model does not give its numbers"
+            )
+
+
+def _noise(shape: Shape) -> Tensor:
+    """Pixels of images, always the same."""
+    channels, height, width = shape
+    generator = torch.Generator().manual_seed(0)
+    size = (SAMPLES, height, width, channels)
+    return torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)

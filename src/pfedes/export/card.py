@@ -1,0 +1,70 @@
+"""The model card: what a model was trained on, how well it does, and how to use it."""
+
+import math
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pfedes.export.onnx import TOLERANCE
+from pfedes.methods.fedproto import NearestPrototype
+from pfedes.personal import Personal
+from pfedes.report.formats import listed, percent
+
+MOST_CLASSES = 20  # that it never saw, by name
+
+
+def card(personal: Personal, samples: int, difference: float | None) -> str:
+    """The card as Markdown; `difference` is what ONNX differs by, None without an ONNX file."""
+    facts = personal.facts
+    # Not HTML: what is filled in is text of ours, or goes through `cell`.
+    pages = Environment(
+        loader=PackageLoader("pfedes.export", "."),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    pages.filters["cell"] = _cell
+    scores = facts.scores
+    channels, height, width = personal.shape
+    known = set(facts.classes)
+    unseen = [name for name in personal.class_names if name not in known]
+    return pages.get_template("card.md").render(
+        facts=facts,
+        sent=facts.sent,
+        class_names=personal.class_names,
+        shape=personal.shape,
+        image=f"{height}x{width} in {channels} channel{'s' if channels > 1 else ''}",
+        numbers=sum(tensor.numel() for tensor in personal.model.state_dict().values()),
+        nearest=isinstance(personal.model, NearestPrototype),
+        never_trained=not facts.trained,
+        scores=[
+            row
+            for row in (
+                ("validation", scores.val_correct, scores.val_total),
+                ("test", scores.test_correct, scores.test_total),
+            )
+            if row[2]
+        ],
+        unseen=listed(unseen, MOST_CLASSES),
+        samples=samples,
+        difference=difference,
+        tolerance=f"{TOLERANCE:g}",
+        percent=percent,
+        interval=_interval,
+    )
+
+
+def _interval(right: int, total: int) -> str:
+    """Wilson's: unlike the normal one it holds for few samples and for all right."""
+    z = 1.96
+    share = right / total
+    centre = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return f"{100 * max(0.0, centre - half):.1f} to {100 * min(1.0, centre + half):.1f} %"
+
+
+def _cell(text: str) -> str:
+    """One line in which nothing ends a table's cell or starts markup: names come from anywhere."""
+    line = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in "\\|`*_<>[]" else letter for letter in line)

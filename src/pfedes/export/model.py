@@ -1,0 +1,133 @@
+"""A classifier of images in plain PyTorch.
+
+    python model.py image.png ...
+
+prints what the images show. Needs torch, safetensors, numpy and pillow, and two files that lie
+beside this one: model.safetensors (the weights) and config.json (the network's sizes, the names of
+the classes, and how pixels become numbers).
+
+Written by pfedes; Apache-2.0.
+"""
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+HERE = Path(__file__).parent
+
+
+class CNN(nn.Module):
+    """Two convolutions and three linear layers."""
+
+    def __init__(self, shape: list[int], conv2: int, fc1: int, fc2: int, classes: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+        self.conv1 = nn.Conv2d(channels, 16, 5)
+        self.conv2 = nn.Conv2d(16, conv2, 5)
+        self.fc1 = nn.Linear(conv2 * rows * columns, fc1)
+        self.fc2 = nn.Linear(fc1, fc2)
+        self.fc3 = nn.Linear(fc2, classes)
+
+    def represent(self, x: Tensor) -> Tensor:
+        """What the last layer classifies."""
+        x = F.relu(F.max_pool2d(self.conv1(x), 2))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        x = F.relu(self.fc1(x.flatten(1)))
+        return F.relu(self.fc2(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.fc3(self.represent(x))
+        return logits
+
+
+class NearestPrototype(nn.Module):
+    """Classifies by the nearest mean representation of a class: a logit is minus its distance."""
+
+    def __init__(self, model: CNN, labels: list[int]) -> None:
+        super().__init__()
+        self.model = model
+        self.labels = labels
+        self.prototypes: Tensor
+        self.register_buffer("prototypes", torch.zeros(len(labels), model.fc3.in_features))
+
+    def distances(self, representation: Tensor) -> Tensor:
+        return torch.cdist(representation, self.prototypes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        distances = self.distances(self.model.represent(x))
+        logits = distances.new_full((x.shape[0], self.model.fc3.out_features), -torch.inf)
+        logits[:, self.labels] = -distances
+        return logits
+
+
+def read_config(directory: Path | str = HERE) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(Path(directory, "config.json").read_text("utf-8"))
+    return config
+
+
+def load(directory: Path | str = HERE) -> nn.Module:
+    """The network with its weights, ready to be used. It takes what `normalise` gives."""
+    config = read_config(directory)
+    network = CNN(**config["architecture"])
+    nearest = config["nearest_prototype"]
+    model = network if nearest is None else NearestPrototype(network, nearest)
+    model.load_state_dict(load_file(Path(directory, "model.safetensors")))
+    # The layout in memory in which it was trained: results then agree to the last bit. (torch's own
+    # annotations do not know this form of the call.)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.eval()
+
+
+def normalise(pixels: Tensor, config: dict[str, Any]) -> Tensor:
+    """(pixel / 255 - mean) / std of pixels (n, height, width, channels), with channels second."""
+    mean = torch.tensor(config["mean"], dtype=torch.float64)
+    std = torch.tensor(config["std"], dtype=torch.float64)
+    scale, shift = (1 / (255 * std)).float(), (-mean / std).float()
+    return (pixels.float() * scale + shift).permute(0, 3, 1, 2)
+
+
+def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tensor:
+    """Pixels 0..255 at the size of the training images, (1, height, width, channels)."""
+    channels, height, width = config["architecture"]["shape"]
+    if channels not in (1, 3):
+        raise ValueError(f"the network takes {channels} channels, and an image has 1 or 3")
+    if not isinstance(image, Image.Image):
+        with Image.open(image) as opened:
+            return read_image(opened.copy(), config)
+    image = image.convert("L" if channels == 1 else "RGB")
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return torch.tensor(np.asarray(image)).reshape(1, height, width, channels)
+
+
+@cache
+def _ready(directory: Path | str) -> tuple[nn.Module, dict[str, Any]]:
+    return load(directory), read_config(directory)
+
+
+def predict(
+    image: Path | str | Image.Image, top: int = 1, directory: Path | str = HERE
+) -> list[tuple[str, float]]:
+    """The likeliest classes of an image with their probabilities, the likeliest first."""
+    model, config = _ready(directory)
+    with torch.no_grad():
+        logits = model(normalise(read_image(image, config), config))
+    chances, labels = logits[0].softmax(0).topk(min(top, logits.shape[1]))
+    names = [config["class_names"][label] for label in labels.tolist()]
+    return list(zip(names, chances.tolist(), strict=True))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        ((label, chance),) = predict(name)
+        print(f"{name}: {label} ({chance:.4f})")

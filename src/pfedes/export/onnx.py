@@ -1,0 +1,103 @@
+"""A client's model as an ONNX file: pixels in, probabilities out, the same as PyTorch's."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pfedes.data.samples import Normaliser
+from pfedes.errors import ConfigError, ModelError
+from pfedes.export.model import NearestPrototype
+
+TOLERANCE = 1e-4
+"""Largest difference between what ONNX Runtime and PyTorch give, absolute and relative."""
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+class FromPixels(nn.Module):
+    """A model that takes pixels as they are in a file, so that nobody has to normalise them."""
+
+    def __init__(self, model: nn.Module, normaliser: Normaliser) -> None:
+        super().__init__()
+        self.model = model
+        self.scale: Tensor
+        self.shift: Tensor
+        self.register_buffer("scale", normaliser.scale)
+        self.register_buffer("shift", normaliser.shift)
+
+    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.model((pixels.float() * self.scale + self.shift).permute(0, 3, 1, 2))
+        return logits.softmax(dim=1), logits
+
+
+class Spelled(NearestPrototype):
+    """Distances by operations that ONNX has."""
+
+    def distances(self, representation: Tensor) -> Tensor:
+        return (representation[:, None] - self.prototypes).square().sum(dim=2).sqrt()
+
+
+def check_extra() -> None:
+    if any(find_spec(name) is None for name in PACKAGES):
+        raise ConfigError("--onnx needs the extra 'onnx': pip install 'pfedes[onnx]'")
+
+
+def write_onnx(plain: nn.Module, normaliser: Normaliser, pixels: Tensor, path: Path) -> float:
+    """Writes the file and compares it with PyTorch; returns the largest difference found."""
+    written = plain
+    if isinstance(plain, NearestPrototype):
+        written = Spelled(plain.model, plain.labels)
+        written.prototypes = plain.prototypes
+    with _quietly():
+        torch.onnx.export(
+            FromPixels(written, normaliser).eval(),
+            (pixels[:2],),
+            path,
+            input_names=["pixels"],
+            output_names=["probabilities", "logits"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    whole = FromPixels(plain, normaliser).eval()
+    return max(_difference(whole, path, pixels[:count]) for count in (1, len(pixels)))
+
+
+def _difference(whole: nn.Module, path: Path, pixels: Tensor) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = map(torch.from_numpy, session.run(None, {"pixels": pixels.numpy()}))
+    with torch.no_grad():
+        expected = whole(pixels)
+    largest = 0.0
+    for ours, theirs in zip(expected, found, strict=True):
+        if not torch.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE):
+            raise ModelError("the ONNX file does not give PyTorch's numbers: nothing was written")
+        finite = torch.isfinite(ours)  # of a class it does not know, the logit is minus infinity
+        largest = max(largest, float((ours - theirs)[finite].abs().max()))
+    return largest
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """The exporter speaks of its own progress, and of packages that nobody here needs."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:  # it raises whatever its passes raise, over many lines
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(f"torch cannot write this model as ONNX: {reason}") from error
+    finally:
+        logging.disable(level)

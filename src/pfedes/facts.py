@@ -1,0 +1,109 @@
+"""Where a client's model comes from: what it learned from, how well, and what left the client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pfedes.client import Client, Scores
+from pfedes.manifest import Manifest
+from pfedes.report.wire import Direction, Private, lists_of, private_of, told_by
+
+if TYPE_CHECKING:
+    from pfedes.run import Run
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What left a client until the round its model is from."""
+
+    told: tuple[str, ...]  # on its card, before the first round
+    rounds: int  # that it answered
+    floats: int  # in all of them
+    allowed: Direction  # the list that each answer was checked against
+    private: Private  # what an answer was compared with
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known about a client's model besides itself."""
+
+    client: str
+    architecture: str
+    method: str
+    settings: Mapping[str, Any]  # the method's own
+    data: str
+    data_digest: str
+    samples: Mapping[str, tuple[int, int, int]]  # of each class it has: train, validation, test
+    scores: Scores  # of this very model on the client's own samples
+    round: int
+    rounds: int  # planned
+    trained: int  # the last round in which the client itself trained; 0 = never
+    best: bool  # whether validation chose the round
+    seed: int
+    run: str
+    pfedes: str
+    commit: str | None
+    torch: str
+    sent: Sent
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes that it was trained on."""
+        return [name for name, (train, _, _) in self.samples.items() if train]
+
+
+def facts_of(
+    run: "Run", manifest: Manifest, client: Client, scores: Scores, *, best: bool
+) -> Facts:
+    """What a run knows about the model that a client has after a round."""
+    config, simulation, about = run.config, run.simulation, run.environment
+    name, version = client.name, manifest.clients[client.name].version
+    with run.reading_rows():
+        # Whoever answered sent metadata at least; a client that failed sent nothing.
+        answers = [
+            row["floats_up"]
+            for row in run.clients
+            if row["client"] == name and row["round"] <= manifest.round and row["metadata_up"]
+        ]
+    card = simulation.population.card(name, simulation.method.needs)
+    return Facts(
+        client=name,
+        architecture=client.architecture,
+        method=config.method.name,
+        settings=config.method.model_dump(exclude={"name"}, by_alias=True),
+        data="their own data" if config.participants else _without_place(config.data.source),
+        data_digest=simulation.population.digest,
+        samples=_samples(client, simulation.population.class_names),
+        scores=scores,
+        round=manifest.round,
+        rounds=config.train.rounds,
+        trained=version,
+        best=best,
+        seed=config.seed,
+        run=manifest.run,
+        pfedes=str(about.get("pfedes", "?")),
+        commit=about.get("commit"),
+        torch=str(about["torch_build"]),
+        sent=Sent(
+            told=told_by(card),
+            rounds=len(answers),
+            floats=sum(answers),
+            allowed=lists_of(card, simulation)[1],
+            private=private_of(run, simulation, name, version),
+        ),
+    )
+
+
+def _samples(client: Client, names: tuple[str, ...]) -> dict[str, tuple[int, int, int]]:
+    splits = (client.train, client.val, client.test)
+    counts = [np.bincount(split.labels.cpu(), minlength=len(names)).tolist() for split in splits]
+    rows = zip(names, *counts, strict=True)
+    return {name: (train, val, test) for name, train, val, test in rows if train + val + test}
+
+
+def _without_place(source: str) -> str:
+    """A directory's last name will do: facts are published, and paths tell about their owners."""
+    kind, _, place = source.partition(":")
+    return f"{kind}:{place.rstrip('/').rpartition('/')[2]}" if kind == "folder" else source

@@ -1,0 +1,348 @@
+"""`pfedes export`: what it writes works where there is no pfedes, and predicts the same."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import pfedes.export
+from pfedes import CNN, Federation, ModelError, Personal, StoreError, cli, open_run
+from pfedes.data.samples import Normaliser
+from pfedes.export import onnx
+from pfedes.export.card import _cell, _interval
+from running import small
+from test_cli import command, refused
+
+CLIENT = "client-0001"
+FILES = ["README.md", "config.json", "model.py", "model.safetensors"]
+
+WITHOUT_PFEDES = """
+import sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pfedes":
+            raise ImportError("there is no pfedes here")
+
+sys.meta_path.insert(0, Nowhere())
+sys.path.insert(0, ".")
+try:
+    import pfedes
+except ImportError:
+    pass
+else:
+    raise SystemExit("pfedes can be imported")
+"""
+
+needs_onnx = pytest.mark.skipif(
+    any(find_spec(name) is None for name in onnx.PACKAGES),
+    reason="needs the extra 'onnx': pip install 'pfedes[onnx]'",
+)
+
+
+def elsewhere(code: str, directory: Path) -> str:
+    """What a program prints in a process that cannot import pfedes, in an exported directory."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PFEDES"))}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", WITHOUT_PFEDES + code],
+        cwd=directory,
+        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def snippets(directory: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (directory / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("made") / "run"
+    settings = {"train__epochs": 3, "train__lr": 0.03, "runtime__report": False}
+    Federation(small(seed=3, **settings), out=place).run()
+    return place
+
+
+@pytest.fixture(scope="module")
+def personal(made: Path) -> Personal:
+    return open_run(made).personal(CLIENT)
+
+
+def save_test_images(made: Path, place: Path) -> list[str]:
+    """The client's test images as PNG, by their paths."""
+    simulation = open_run(made).simulation
+    place.mkdir()
+    names = []
+    for row in simulation.population.shares[CLIENT].test:
+        names.append(str(place / f"{row}.png"))
+        Image.fromarray(simulation.dataset.images[row]).save(names[-1])
+    return names
+
+
+def test_the_command_and_a_process_that_cannot_import_pfedes(made: Path, tmp_path: Path) -> None:
+    done = command("export", str(made), "--client", CLIENT)
+    assert (done.returncode, done.stderr) == (0, "")
+    out = tmp_path / f"export-{CLIENT}"
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    assert f"export-{CLIENT}/README.md" in done.stdout
+    assert "pfedes" not in re.sub("Written by pfedes", "", (out / "model.py").read_text())
+
+    images = save_test_images(made, tmp_path / "images")
+    Image.new("L", (50, 70), 99).save(tmp_path / "images" / "other.jpg")
+    images.append(str(tmp_path / "images" / "other.jpg"))
+    code = "import json; from model import predict\n"
+    code += f"print(json.dumps([predict(name, top=10) for name in {images}]))"
+    found = json.loads(elsewhere(code, out))
+
+    personal = open_run(made).personal(CLIENT)
+    expected = [personal.predict([name], top=10) for name in images]
+    assert found == [[[row.label, row.probability] for row in rows] for rows in expected]
+
+    shutil.copy(images[0], out / "image.png")
+    (snippet,) = snippets(out)
+    printed = elsewhere(snippet + "\nprint(type(model).__name__, model.training)", out)
+    assert printed == f"{[tuple(pair) for pair in found[0][:2]]}\nCNN False\n"
+    (out / "image.png").unlink()
+    assert sorted(path.name for path in out.iterdir()) == FILES
+
+    assert "is there already" in refused("export", str(made), "--client", CLIENT)
+
+
+def test_plain_torch_and_safetensors_are_enough(
+    made: Path, personal: Personal, tmp_path: Path
+) -> None:
+    """The weights have the names and values of the client's own, without any file of ours."""
+    personal.export("out")
+    state = load_file(tmp_path / "out" / "model.safetensors")
+    own = open_run(made).model(CLIENT).state_dict()
+    assert state.keys() == own.keys()
+    assert all(torch.equal(state[name], own[name]) for name in own)
+
+
+def test_batches_agree_to_the_last_bit(personal: Personal, tmp_path: Path) -> None:
+    personal.export("out")
+    plain = pfedes.export.load(tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8)
+    x = pfedes.export.model.normalise(pixels, config)
+    assert torch.equal(x, personal.normaliser(pixels))
+    assert torch.equal(plain(x).softmax(1), personal.probabilities(pixels))
+
+
+def test_the_card(made: Path, personal: Personal, tmp_path: Path) -> None:
+    text = (personal.export("out") / "README.md").read_text()
+    facts = personal.facts
+    scores = facts.scores
+    assert f"| test | {scores.test_correct} | {scores.test_total} |" in text
+    share = open_run(made).simulation.population.shares[CLIENT]
+    counted = [sum(counts[split] for counts in facts.samples.values()) for split in range(3)]
+    assert counted == [len(share.train), len(share.val), len(share.test)]
+    for name, counts in facts.samples.items():
+        assert f"| {name} | {counts[0]} | {counts[1]} | {counts[2]} |" in text
+    assert "It learned 3 of 10 classes." in text
+    assert "It answered 2 rounds with 886 numbers in all" in text
+    assert "`conv1.weight` | 8 x 3 x 3 x 3 float32" in text
+    assert re.search(r"none of the [\d,]+ numbers of its model were in it", text)
+    assert "Before the first round: its name; the number of its training samples" in text
+    assert f"Round: 2 of 2; the client itself last trained in round {facts.trained}." in text
+    assert "Seed 3;" in text
+    assert str(made.parent) not in text
+    best = open_run(made).personal(CLIENT, best=True).export("best")
+    assert "Round: 1 of 2, the best by validation" in (best / "README.md").read_text()
+    assert "It answered 1 round with 443 numbers" in (best / "README.md").read_text()
+    weights = [(Path(place) / "model.safetensors").read_bytes() for place in ("out", "best")]
+    assert weights[0] != weights[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedavg", {"models__pool": ["cnn5"], "train__participation": 0.5}),
+        ("lg_fedavg", {"evaluate__after_aggregation": True}),
+        ("fedproto", {"method__inference": "nearest_own"}),
+        ("fedproto", {"method__inference": "nearest_known"}),
+    ],
+)
+def test_methods_whose_inference_needs_something_global(
+    method: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = small(method, train__rounds=1, runtime__report=False, **settings)
+    run = Federation(config, out=tmp_path / "run").run()
+    name = min(run.manifest.clients, key=lambda name: run.manifest.clients[name].version)
+    personal = run.personal(name)
+    assert personal.facts.scores == run.manifest.clients[name].scores
+    out = personal.export("out")
+    plain = pfedes.export.load(out)
+    client = run.simulation.population.client(name)
+    assert client.score(plain) == personal.facts.scores
+    pixels = client.test.pixels
+    with torch.no_grad():
+        logits = plain(personal.normaliser(pixels))
+    assert torch.equal(logits, run.model(name)(personal.normaliser(pixels)))
+    chances = personal.probabilities(pixels)
+    assert bool(torch.isfinite(chances).all())
+    text = (out / "README.md").read_text()
+    assert ("nearest prototype" in text) is (method == "fedproto")
+    if not personal.facts.trained:
+        assert "had not trained" in text
+        assert "answered none" in text
+    elif method == "lg_fedavg":
+        assert "numbers of its model were in it (`fc3.bias`, `fc3.weight`)" in text
+
+
+class Doubled(CNN):
+    """A network that is not what it is derived from."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_what_would_predict_otherwise_is_refused(personal: Personal, tmp_path: Path) -> None:
+    other = Doubled(10, (3, 32, 32), conv2=32, fc1=500)
+    with pytest.raises(ModelError, match="is a Doubled, and only the networks of pfedes"):
+        replace(personal, model=other).export("out")
+    with pytest.raises(ModelError, match="is a Linear"):
+        replace(personal, model=nn.Linear(2, 2)).export("out")
+    hooked = CNN(10, (3, 32, 32), conv2=32, fc1=500)
+    hooked.register_forward_hook(lambda module, inputs, output: output + 1)
+    with pytest.raises(ModelError, match="does not give its numbers"):
+        replace(personal, model=hooked).export("out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_appears_whole_or_not_at_all(
+    personal: Personal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> str:
+        assert not (tmp_path / "out").exists()
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "empty").mkdir()
+    personal.export("empty")
+    assert sorted(path.name for path in Path("empty").iterdir()) == FILES
+    with pytest.raises(StoreError, match="empty is there already"):
+        personal.export("empty")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StoreError, match="file is there already"):
+        personal.export("file")
+    monkeypatch.setattr(pfedes.export, "card", fails)
+    with pytest.raises(StoreError, match="cannot write out: No space left on device"):
+        personal.export("out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
+
+
+def test_other_shapes_and_odd_names(personal: Personal, tmp_path: Path) -> None:
+    """Grey images that are not square; a channel that never varies; names from anywhere."""
+    shape, names = (1, 20, 26), ("a|b", "c\n# d", "`e` <b>")
+    facts = replace(personal.facts, samples=dict.fromkeys(names[:2], (1, 1, 1)))
+    model = CNN(3, shape, conv2=16, fc1=30)
+    grey = Personal(model, names, Normaliser.of([0.3], [0.0]), shape, facts)
+    grey.export("out")
+    pixels = np.random.default_rng(0).integers(0, 256, (31, 17), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    code = "from model import predict; print(predict('../x.png', top=3))"
+    expected = [row[1:] for row in grey.predict(["x.png"], top=3)]
+    assert elsewhere(code, tmp_path / "out") == f"{expected}\n"
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert r"| a\|b | 1 | 1 | 1 |" in text
+    assert "| c # d | 1 | 1 | 1 |" in text
+    assert r"It never saw \`e\` \<b\>:" in text
+
+
+def test_the_program_in_the_exported_file(personal: Personal, tmp_path: Path) -> None:
+    personal.export("out")
+    Image.new("RGB", (32, 32)).save(tmp_path / "x.png")
+    (row,) = personal.predict(["x.png"])
+    done = subprocess.run(
+        [sys.executable, "-P", "out/model.py", "x.png"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"x.png: {row.label} ({row.probability:.4f})\n"
+
+
+def test_words_and_intervals() -> None:
+    assert _interval(0, 10) == "0.0 to 27.8 %"
+    assert _interval(8, 10) == "49.0 to 94.3 %"
+    assert _interval(10, 10) == "72.2 to 100.0 %"
+    assert _cell(" a\n|b* ") == r"a \|b\*"
+
+
+def test_a_folders_place_is_not_published(personal: Personal) -> None:
+    from pfedes.facts import _without_place
+
+    assert _without_place("folder:/home/someone/scans/") == "folder:scans"
+    assert _without_place("hf:owner/name") == "hf:owner/name"
+
+
+def test_wrong_input(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ([], "has 4 clients: say which"),
+        (["--client", "client-001"], "did you mean"),
+        (["--client", CLIENT, "--out", str(made)], "is there already"),
+        (["--client", CLIENT, "--out", "/proc/no/where"], "cannot write"),
+    ):
+        assert cli.execute(["export", str(made), *words]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert said in shown.err
+        assert len(shown.err.splitlines()) == 1
+    assert not list(Path().iterdir())
+
+
+def test_without_the_extra(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    assert cli.execute(["export", str(made), "--client", CLIENT, "--onnx"]) == 2
+    line = "pfedes: --onnx needs the extra 'onnx': pip install 'pfedes[onnx]'\n"
+    assert capsys.readouterr().err == line
+    assert not list(Path().iterdir())
+
+
+@needs_onnx
+def test_onnx(made: Path, personal: Personal, tmp_path: Path) -> None:
+    done = command("export", str(made), "--client", CLIENT, "--onnx", "--out", "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    out = tmp_path / "out"
+    assert sorted(path.name for path in out.iterdir()) == sorted([*FILES, "model.onnx"])
+    (name, *_) = save_test_images(made, tmp_path / "images")
+    shutil.copy(name, out / "image.png")
+    code = snippets(out)[1] + "\nprint(probabilities[0].tolist())"
+    found = json.loads(elsewhere(code, out))
+    expected = {row.label: row.probability for row in personal.predict([name], top=10)}
+    for label, probability in zip(personal.class_names, found, strict=True):
+        assert probability == pytest.approx(expected[label], abs=onnx.TOLERANCE)
+
+
+@needs_onnx
+def test_onnx_of_prototypes_and_a_wrong_file(
+    personal: Personal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = pfedes.export.model.CNN([3, 32, 32], 32, 50, 40, 10)
+    nearest = pfedes.export.model.NearestPrototype(network, [2, 7, 8])
+    torch.nn.init.uniform_(nearest.prototypes)
+    pixels = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8)
+    path = tmp_path / "x.onnx"
+    assert onnx.write_onnx(nearest, personal.normaliser, pixels, path) < onnx.TOLERANCE
+    with torch.no_grad():
+        network.fc2.bias += 1
+    whole = onnx.FromPixels(nearest, personal.normaliser)
+    with pytest.raises(ModelError, match="does not give PyTorch's numbers"):
+        onnx._difference(whole, path, pixels)
