@@ -60,8 +60,7 @@ def enhanced_pairs(
     pixels = dataset.pixels(rows)
     x = simulation.population.normaliser(torch.from_numpy(pixels))
     with torch.no_grad():
-        # One by one: the kernel that makes batches fast loads torch's compiler, which takes longer.
-        output = torch.stack([extractor(image) for image in x]).permute(0, 2, 3, 1).numpy()
+        output = extractor(x).permute(0, 2, 3, 1).numpy()
     return EnhancedPairs(
         round=number,
         classes=tuple(dataset.class_names[label] for label in dataset.labels[rows]),
