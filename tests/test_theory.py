@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from pfedes import Federation, Run, open_run
 from pfedes.errors import ConfigError, DamageError, ModelError, StoreError
-from pfedes.paper import theory_gradients
+from pfedes.paper.theory import gradients as theory_gradients
 from pfedes.paper.theory.bounds import (
     Curvature,
     LocalWork,
