@@ -274,12 +274,18 @@ def test_validation_chooses_not_the_test() -> None:
 
 
 def test_formats() -> None:
-    table = Table(["a_b", "c"], [["1 %", "2 ± 3"]], ["note"])
-    assert table.to_markdown() == "| a_b | c |\n| --- | ---: |\n| 1 % | 2 ± 3 |\n\nnote\n"
-    assert table.to_csv() == "a_b,c\n1 %,2 ± 3\n"
+    table = Table(["a_b", "c"], [["x 1 %", "2 ± 3"]], ["note"])
+    assert table.to_markdown() == "| a_b | c |\n| --- | ---: |\n| x 1 % | 2 ± 3 |\n\nnote\n"
+    assert table.to_csv() == "a_b,c\nx 1 %,2 ± 3\n"
     assert table.to_latex() == "\n".join(
         [
             *(r"\begin{tabular}{lr}", r"\toprule", r"a\_b & c \\", r"\midrule"),
-            *(r"1 \% & 2 $\pm$ 3 \\", r"\bottomrule", r"\end{tabular}", "% note", ""),
+            *(r"x 1 \% & 2 $\pm$ 3 \\", r"\bottomrule", r"\end{tabular}", "% note", ""),
         ]
     )
+
+
+def test_what_a_format_would_take_for_its_own_is_escaped() -> None:
+    table = Table(["a|b"], [["x^2 < ~{y}\\"]])
+    assert table.to_markdown().startswith("| a\\|b |\n")
+    assert r"x\^{}2 $<$ \~{}\{y\}\textbackslash{} \\" in table.to_latex()
