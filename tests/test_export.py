@@ -91,9 +91,9 @@ def save_test_images(made: Path, place: Path) -> list[str]:
     simulation = open_run(made).simulation
     place.mkdir()
     names = []
-    for row in simulation.population.shares[CLIENT].test:
-        names.append(str(place / f"{row}.png"))
-        Image.fromarray(simulation.dataset.images[row]).save(names[-1])
+    for number, pixels in enumerate(simulation.population.client(CLIENT).test.inputs.numpy()):
+        names.append(str(place / f"{number}.png"))
+        Image.fromarray(pixels).save(names[-1])
     return names
 
 
@@ -193,7 +193,7 @@ def test_methods_whose_inference_needs_something_global(
     plain = pfedes.export.load(out)
     client = run.simulation.population.client(name)
     assert client.score(plain) == personal.facts.scores
-    pixels = client.test.pixels
+    pixels = client.test.inputs
     with torch.no_grad():
         logits = plain(personal.normaliser(pixels))
     assert torch.equal(logits, run.model(name)(personal.normaliser(pixels)))

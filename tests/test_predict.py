@@ -36,9 +36,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pictures(made: Path) -> Path:
     """The client's test images as PNG, in two folders."""
     run, place = open_run(made), made.parent / "pictures"
-    rows = run.simulation.population.shares[CLIENT].test
-    assert len(rows) >= 4
-    for number, pixels in enumerate(run.simulation.dataset.pixels(rows)):
+    images = run.simulation.population.client(CLIENT).test.inputs.numpy()
+    assert len(images) >= 4
+    for number, pixels in enumerate(images):
         folder = place / ("b" if number % 2 else "a")
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / f"{number:03d}.png")

@@ -31,7 +31,7 @@ from pfedes.report.figures import (
     partition_figure,
 )
 from pfedes.report.formats import between, counted, listed, measured
-from pfedes.report.holdings import holdings_of
+from pfedes.report.holdings import held_by, holdings_of
 from pfedes.report.page import render
 from pfedes.report.svg import inline_svg
 from pfedes.report.wire import wire_report
@@ -239,11 +239,14 @@ def test_enhanced_images(finished: Path) -> None:
     assert pairs is not None
     assert pairs.classes == ("0", "4", "9")
     assert pairs.round == 2
-    dataset = run.simulation.dataset
-    rows = np.array([int(np.flatnonzero(dataset.labels == label)[0]) for label in (0, 4, 9)])
-    assert np.allclose(pairs.originals, dataset.images[rows] / 255)
+    population = run.simulation.population
+    found = population.pictures(3)
+    assert found is not None
+    pixels, labels = found
+    assert labels.tolist() == [0, 4, 9]
+    assert np.allclose(pairs.originals, pixels / 255)
     theta = run.store.server_state(run.manifest).tensors
-    x = run.simulation.population.normaliser(torch.from_numpy(dataset.pixels(rows)))
+    x = population.normaliser(torch.from_numpy(pixels))
     hidden = torch.conv2d(x, theta["conv1.weight"], theta["conv1.bias"], padding=1).relu()
     out = torch.conv2d(hidden, theta["conv2.weight"], theta["conv2.bias"], padding=1).relu()
     expected = out.permute(0, 2, 3, 1).numpy()
@@ -294,10 +297,10 @@ def test_hostile_words_stay_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_hostile_class_names_are_no_formulas(finished: Path) -> None:
-    simulation = open_run(finished).simulation
-    shares = list(simulation.population.shares.values())
+    population = open_run(finished).simulation.population
+    counts = np.array([held_by(population, name) for name in population.names])
     names = ["$\\frac{", SCRIPT, "$x_y$", "&amp;", *"abcdef"]
-    svg = inline_svg(partition_figure(shares, simulation.dataset.labels, names), "p")
+    svg = inline_svg(partition_figure(counts, names), "p")
     assert SCRIPT not in svg
     assert "&lt;script&gt;" in svg
     assert "$\\frac{" in svg

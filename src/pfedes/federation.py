@@ -126,7 +126,7 @@ class Federation:
         """Makes the run directory, once the method and the untrained clients were checked."""
         method, ctx = simulation.method, simulation.context(0)
         cards = fleet.enroll()
-        if problems := [*simulation.population.check(method, ctx), *method.check(cards, ctx)]:
+        if problems := simulation.population.check(method, ctx) or method.check(cards, ctx):
             raise MethodError(in_one_line(problems))
         state = method.start(cards, ctx)
         tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
