@@ -23,7 +23,7 @@ class Pictures(Dataset[tuple[Tensor, int]]):
     """One picture at a time: flip, crop, to a tensor, normalise, erase."""
 
     def __init__(self, client: Client) -> None:
-        self.pictures = [Image.fromarray(pixels) for pixels in client.train.pixels.numpy()]
+        self.pictures = [Image.fromarray(pixels) for pixels in client.train.inputs.numpy()]
         self.labels = client.train.labels.tolist()
         self.mean = torch.tensor([0.4914, 0.4822, 0.4465])[:, None, None]
         self.std = torch.tensor([0.2470, 0.2435, 0.2616])[:, None, None]
