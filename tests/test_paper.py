@@ -270,7 +270,7 @@ def test_settings_become_configurations() -> None:
     (smoke,) = SMOKE.configs(NON_IID.setting("fedproto", "cifar100", 30))
     assert smoke.partition.classes_per_client == 6
     (half,) = LAPTOP.configs(Setting("pfedes", participation=0.5))
-    assert (half.train.rounds, half.train.selected(100)) == (8, 50)
+    assert (half.train.rounds, half.train.selected(100)) == (5, 50)
 
 
 def test_equal_runs_have_one_place(tmp_path: Path) -> None:
