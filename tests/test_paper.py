@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting, opti
 from pfedes.paper.sweeps import EXTRACTOR_EPOCHS, MU, NON_IID
 from pfedes.paper.tables import cells, from_paper, setting
 from pfedes.paper.tradeoff import common_target
-from running import rows as json_rows
 
 
 def command(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
@@ -57,15 +55,6 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table(place: Path, experiment: str, name: str) -> list[dict[str, str]]:
     with (place / experiment / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def records(place: Path) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], Path]]:
-    for cell in sorted((place / "cells").iterdir()):
-        yield (
-            json.loads((cell / "summary.json").read_text()),
-            json_rows(cell / "rounds.jsonl"),
-            cell,
-        )
 
 
 def test_the_list_names_them_all() -> None:
@@ -170,10 +159,12 @@ def test_the_tradeoff_keeps_payload_and_rounds_apart(everything: Path) -> None:
     ratios = table(everything, "tradeoff", "ratios")
     assert len(ratios) == 6
     for row in ratios:
-        if row["rounds until"] not in ("-", "1.00"):
-            continue
-        # FedProto: two classes of 500 numbers, up in every round, down in all but the first.
-        assert 0.5 < float(row["payload per round"]) < 2.3
+        # FedProto: two classes of 500 numbers, up in both rounds, and down in the second as far as
+        # anybody reported them in the first. pFedES: 443 each way in each.
+        payload = float(row["payload per round"])
+        assert 1.13 <= payload <= 1.69
+        if row["N"] == "10":  # where everybody did
+            assert payload == 1.69
     costs = table(everything, "tradeoff", "tradeoff")
     assert len(costs) == 12
     assert {row["paper's target"] for row in costs if row["data"] == "CIFAR-100"} == {
@@ -270,7 +261,7 @@ def test_settings_become_configurations() -> None:
     (smoke,) = SMOKE.configs(NON_IID.setting("fedproto", "cifar100", 30))
     assert smoke.partition.classes_per_client == 6
     (half,) = LAPTOP.configs(Setting("pfedes", participation=0.5))
-    assert (half.train.rounds, half.train.selected(100)) == (8, 50)
+    assert (half.train.rounds, half.train.selected(100)) == (5, 50)
 
 
 def test_equal_runs_have_one_place(tmp_path: Path) -> None:

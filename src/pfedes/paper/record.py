@@ -91,6 +91,7 @@ def not_converged(record: Record) -> str | None:
 
 LEAST_GAIN = 0.05
 RULE = (
-    "'-' means not converged: the loss was no longer finite, or no round was 5 points better than "
-    "the untrained models, or the mean of the last ten rounds is below half of the best round."
+    "'-' means not converged: the loss was no longer finite, or no round was "
+    f"{100 * LEAST_GAIN:.0f} points better than the untrained models, or the mean of the last ten "
+    "rounds is below half of the best round."
 )

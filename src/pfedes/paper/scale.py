@@ -121,17 +121,17 @@ FULL = Scale(
 )
 LAPTOP = Scale(
     name="laptop",
-    about="all clients, all images, a small part of the training: an hour or two per table",
+    about="all clients, all images, a small part of the training: about two hours for a table",
     crowds={
         10: Crowd(10, rounds=5, epochs=1, batch_size=64),
         50: Crowd(50, rounds=20, epochs=1, batch_size=16),
-        100: Crowd(100, rounds=40, epochs=2, batch_size=16),
+        100: Crowd(100, rounds=25, epochs=2, batch_size=16),
     },
     sources=FULL.sources,
     classes=FULL.classes,
     shrink=5,
     deviations=(
-        "A client learns for 5, 4 and 8 epochs in all (N = 10, 50, 100): T = 5, 20, 40 rounds of "
+        "A client learns for 5, 4 and 5 epochs in all (N = 10, 50, 100): T = 5, 20, 25 rounds of "
         "E = 1, 1, 2. The paper's T of 100 or 500 and E of 1 or 10 come to 10 epochs at the very "
         "least, and to 5,000 at most. Nobody has converged here.",
         "Batches of 64, 16 and 16, as small as the few steps ask for; the paper has 64 to 512.",

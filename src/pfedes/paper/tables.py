@@ -74,8 +74,11 @@ def show(results: Results, *, homogeneous: bool) -> Exhibit:
             *(f"N={n}: {what}" for n in SCENARIOS for what in ("paper", "ours", "difference")),
         ]
         tables[data] = Table(columns, rows, [best_note(results, data, homogeneous=homogeneous)])
-    if len(SEEDS) in seeds:
-        notes.append("± is the standard deviation over the seeds 0, 1, 2; elsewhere seed 0.")
+    if max(seeds) > 1:
+        notes.append(
+            "± is the standard deviation over the seeds 0, 1, 2, or those of them that have been "
+            "run; elsewhere seed 0."
+        )
     else:
         notes.append("Seed 0.")
     return Exhibit(tables, notes=notes)
