@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pfedes.client import Scores as Scores
     from pfedes.config import Config as Config
     from pfedes.config import configure as configure
+    from pfedes.errors import ClusterError as ClusterError
     from pfedes.errors import ConfigError as ConfigError
     from pfedes.errors import DataError as DataError
     from pfedes.errors import MethodError as MethodError
@@ -47,6 +48,7 @@ _HOMES = {
     "CNN": "models.cnn",
     "Card": "client",
     "Client": "client",
+    "ClusterError": "errors",
     "Config": "config",
     "ConfigError": "errors",
     "Context": "methods.base",

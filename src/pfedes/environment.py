@@ -23,7 +23,7 @@ def environment() -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "torch_build": torch.__version__,
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "command": sys.argv,
@@ -53,7 +53,8 @@ def _commit() -> str | None:
     return answer.stdout.strip() if tracked.returncode == 0 else None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the CPU, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -7,6 +7,7 @@
     ├── ModelError       a model cannot be built for this input
     ├── MethodError      a method cannot serve these clients
     ├── TrainingError    a client's numbers are no longer finite
+    ├── ClusterError     a cluster cannot be reached, or has nobody who can do the work
     ├── WireError        a payload carries something that is not on the allow-list
     └── StoreError       a run directory is missing, taken or damaged
         ├── DamageError      a file of a run is missing, damaged or foreign
@@ -47,6 +48,10 @@ class MethodError(PfedesError):
 
 class TrainingError(PfedesError):
     """A client's numbers are no longer finite."""
+
+
+class ClusterError(PfedesError):
+    """A cluster cannot be reached, or has nobody who can do the work."""
 
 
 class WireError(PfedesError):

@@ -14,7 +14,7 @@ from pfedes.admission import Admission
 from pfedes.client import Scores
 from pfedes.clientstore import ClientStore
 from pfedes.config import Config, configure
-from pfedes.errors import DamageError, DiskError, MethodError, StoreError
+from pfedes.errors import ClusterError, DamageError, DiskError, MethodError, StoreError
 from pfedes.files import writing
 from pfedes.fleet.base import Failure, Fleet, Task
 from pfedes.fleet.serial import with_threads
@@ -131,7 +131,7 @@ class Federation:
         state = method.start(cards, ctx)
         tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
         if is_big(self.config, [card.samples for card in cards]):
-            self.listener.planned(plan_of(simulation, tasks, self.directory))
+            self.listener.planned(plan_of(simulation, fleet, tasks, self.directory))
         scores, failures = self._evaluate(fleet, tasks)
         if failures:
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
@@ -236,11 +236,11 @@ class Federation:
 
 @contextmanager
 def _resumable(store: RunStore) -> Iterator[None]:
-    """A disk that cannot be written to ends the run, which has lost nothing by it."""
+    """A disk or a cluster that is gone ends the run, which has lost nothing by it."""
     try:
         yield
-    except DiskError as error:
-        raise DiskError(
+    except (DiskError, ClusterError) as error:
+        raise type(error)(
             f"{error}; nothing that was committed is lost: mend that, then go on with "
             f"'pfedes resume {store.directory}'"
         ) from None

@@ -87,6 +87,11 @@ def parse_json(path: Path, data: bytes) -> Any:
         raise DamageError(f"{path} is damaged: {error}") from None
 
 
+def existing(path: Path) -> Path:
+    """The path, or the nearest directory above it that is there."""
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
+
+
 def sync_directory(path: Path) -> None:
     """Makes renames in a directory survive a power cut."""
     handle = os.open(path, os.O_RDONLY)

@@ -12,8 +12,8 @@ from pathlib import Path
 from pfedes.clientstore import ClientStore
 from pfedes.config import Config
 from pfedes.errors import MethodError
-from pfedes.files import writing
-from pfedes.fleet.base import Failure, Task
+from pfedes.files import existing, writing
+from pfedes.fleet.base import Failure, Fleet, Task
 from pfedes.fleet.serial import with_threads
 from pfedes.simulation import Simulation
 
@@ -26,7 +26,8 @@ class Plan:
     """An estimate; times are those of this machine as busy as it was."""
 
     clients: int
-    workers: int
+    workers: int  # clients that are trained at the same time
+    manner: str  # how, in a few words
     seconds: float
     memory: int  # bytes, of all processes together
     disk: int  # bytes
@@ -42,7 +43,7 @@ def is_big(config: Config, sizes: Sequence[int]) -> bool:
     return len(sizes) >= MANY_CLIENTS or seen >= MANY_SAMPLES
 
 
-def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
+def plan_of(simulation: Simulation, fleet: Fleet, tasks: Sequence[Task], out: Path) -> Plan:
     """Trains and scores a client of the middle size, aside, and multiplies."""
     config = simulation.config
     sizes = simulation.population.sizes
@@ -62,7 +63,7 @@ def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
     clients = len(tasks)
     asked = config.train.selected(clients)
     trained = min(clients, asked * config.train.rounds)
-    workers = simulation.workers
+    workers = fleet.places
     # A trained client keeps one version, those asked lately one for every round that is kept.
     files = trained + asked * (config.runtime.keep_rounds + 1)
     evaluations = 1
@@ -72,10 +73,11 @@ def plan_of(simulation: Simulation, tasks: Sequence[Task], out: Path) -> Plan:
     return Plan(
         clients=clients,
         workers=workers,
+        manner=fleet.manner,
         seconds=(training + evaluations * clients * (scored - began)) / workers,
         memory=(workers + 1) * memory,
         disk=files * state,
-        free=shutil.disk_usage(_existing(out)).free,
+        free=shutil.disk_usage(existing(out)).free,
         measured=task.client,
         client_seconds=answered - scored,
     )
@@ -96,7 +98,3 @@ def _private_memory() -> int:
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts in bytes
     return (resident - shared) * resource.getpagesize()
-
-
-def _existing(path: Path) -> Path:
-    return next(place for place in (path, *path.absolute().parents) if place.exists())

@@ -50,3 +50,25 @@ def run_log() -> Iterator[Callable[[Path], None]]:
         for file in files:
             logger.removeHandler(file)
             file.close()
+
+
+class Collected(logging.Handler):
+    """Keeps what is logged until it is sent along with an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def begin(self) -> None:
+        """From now on all that we log comes here, and nowhere else."""
+        logger = logging.getLogger("pfedes")
+        logger.addHandler(self)
+        logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+    def take(self) -> str:
+        text = "\n".join(self.lines)
+        self.lines.clear()
+        return text

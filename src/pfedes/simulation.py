@@ -5,7 +5,7 @@ import os
 from pfedes.clientstore import ClientStore
 from pfedes.config import Config
 from pfedes.data import sources
-from pfedes.data.dataset import Progress, silent
+from pfedes.data.dataset import Dataset, Progress, silent
 from pfedes.device import device_of
 from pfedes.errors import ConfigError, MethodError
 from pfedes.fleet.base import Fleet
@@ -22,19 +22,23 @@ from pfedes.seeding import Streams
 class Simulation:
     """The same from the same configuration, in every process that builds it."""
 
-    def __init__(self, config: Config, progress: Progress = silent) -> None:
+    def __init__(
+        self, config: Config, progress: Progress = silent, dataset: Dataset | None = None
+    ) -> None:
+        """Who has the data set at hand gives it; else it is loaded as configured."""
         self.config = config = config.settled()
         self.method = method_class(config.method.name)(config.method)
         self.streams = Streams(config.seed)
-        self.population = self._population(progress)
+        self.population = self._population(progress, dataset)
         self._check_aggregation()
 
-    def _population(self, progress: Progress) -> Population:
+    def _population(self, progress: Progress, dataset: Dataset | None) -> Population:
         config, device = self.config, device_of(self.config.runtime.device)
         if config.participants:
             people = config.participants
             return Participants(people, config.federation, self.streams, device, progress)
-        dataset = sources.load(config.data, progress)
+        if dataset is None:
+            dataset = sources.load(config.data, progress)
         return Dealt(dataset, config.data, config.partition, config.models, self.streams, device)
 
     def context(self, round: int) -> Context:
@@ -54,20 +58,18 @@ class Simulation:
         settings = self.config.local_digest()
         return ClientHost(self.population, self.method, self.context, store, settings)
 
-    @property
-    def workers(self) -> int:
-        """How many clients are trained at the same time."""
-        runtime = self.config.runtime
-        if runtime.fleet == "serial":
-            return 1
-        workers = os.cpu_count() or 1 if runtime.workers == "auto" else runtime.workers
-        return min(workers, len(self.population.names))
-
     def fleet(self, store: ClientStore) -> Fleet:
         runtime = self.config.runtime
         if runtime.fleet == "serial":
             return SerialFleet(self.host(store), runtime.threads)
-        return WorkerFleet(self.host(store), self.config.to_toml(), self.workers)
+        if runtime.fleet == "cluster":
+            # Imported where used: it is an extra.
+            from pfedes.fleet.cluster import ClusterFleet
+
+            return ClusterFleet(self.host(store), self.config)
+        workers = os.cpu_count() or 1 if runtime.workers == "auto" else runtime.workers
+        workers = min(workers, len(self.population.names))
+        return WorkerFleet(self.host(store), self.config.to_toml(), workers)
 
     def _check_aggregation(self) -> None:
         rule = self.config.aggregation

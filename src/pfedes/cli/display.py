@@ -167,9 +167,8 @@ class Spectator(Listener):
             self._hide(label)
 
     def planned(self, plan: Plan) -> None:
-        workers = f"{plan.workers} worker{'s' if plan.workers > 1 else ''}"
         self.console.print(
-            f"a big run: about {clock(plan.seconds)} with {workers}, "
+            f"a big run: about {clock(plan.seconds)} with {plan.manner}, "
             f"{count(plan.memory)}B of memory, up to {count(plan.disk)}B of disk"
         )
         self.console.print(

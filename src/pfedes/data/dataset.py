@@ -99,6 +99,13 @@ def open_cached(recipe: Recipe) -> Dataset:
     home = cache_root() / recipe.key()
     if not home.is_dir():
         _build(recipe, home)
+    return open_arrays(home, recipe.name, recipe.class_names, recipe.official_train)
+
+
+def open_arrays(
+    home: Path, name: str, class_names: tuple[str, ...], official_train: int
+) -> Dataset:
+    """A data set that was decoded before."""
     try:
         about: dict[str, Any] = json.loads((home / "about.json").read_text())
         images = np.load(home / "images.npy", mmap_mode="r")
@@ -106,19 +113,26 @@ def open_cached(recipe: Recipe) -> Dataset:
         mean, std, digest = (about[key] for key in ("mean", "std", "digest"))
     except (OSError, EOFError, KeyError, ValueError) as error:
         raise DataError(
-            f"the cached copy of {recipe.name} in {home} is damaged ({error}); "
+            f"the cached copy of {name} in {home} is damaged ({error}); "
             "remove that directory and it is made again"
         ) from None
     return Dataset(
-        name=recipe.name,
+        name=name,
         images=images,
         labels=labels,
-        class_names=recipe.class_names,
-        official_train=recipe.official_train,
+        class_names=class_names,
+        official_train=official_train,
         mean=tuple(mean),
         std=tuple(std),
         digest=digest,
     )
+
+
+def digest_of(images: Images, labels: Labels) -> str:
+    """Identifies what a data set holds, wherever it came from."""
+    sha = hashlib.sha256(labels.tobytes())
+    sha.update(images.data)
+    return sha.hexdigest()
 
 
 def _build(recipe: Recipe, home: Path) -> None:
@@ -142,9 +156,8 @@ def _build(recipe: Recipe, home: Path) -> None:
         images.flush()
         np.save(work / "labels.npy", labels)
         mean, std = _statistics(images[: recipe.official_train])
-        sha = hashlib.sha256(labels.tobytes())
-        sha.update(images.data)
-        about = {"name": recipe.name, "mean": mean, "std": std, "digest": sha.hexdigest()}
+        digest = digest_of(images, labels)
+        about = {"name": recipe.name, "mean": mean, "std": std, "digest": digest}
         (work / "about.json").write_text(json.dumps(about))
         if not home.exists():  # else another process was faster, with the same result
             work.rename(home)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pfedes.client import Card, Scores
 from pfedes.payload import Digest, MetaSpec, Number, Payload, Value
@@ -14,8 +14,8 @@ from pfedes.section import Section
 class RuntimeConfig(Section):
     """How a run is carried out. Changes speed, never results."""
 
-    fleet: Literal["serial", "workers"] = Field(
-        "workers", description="workers (processes on this machine) | serial (one after another)"
+    fleet: Literal["serial", "workers", "cluster"] = Field(
+        "workers", description="workers (processes on this machine) | serial | cluster"
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="how many worker processes; auto = one per core"
@@ -28,6 +28,35 @@ class RuntimeConfig(Section):
     report: bool = Field(
         True, description="write report.html at the end; 'pfedes report' writes it at any time"
     )
+    cluster: str = Field(
+        "",
+        pattern=r"^$|^(tls|tcp)://[^\s/]+:[0-9]+$",
+        description="address of a Dask scheduler: tls://host:port",
+    )
+    tls_ca: str = Field("", description="certificate of the cluster's authority; '' = Dask's own")
+    tls_cert: str = Field("", description="certificate that is shown to the cluster")
+    tls_key: str = Field("", description="its private key")
+    mixed_hardware: bool = Field(
+        False, description="let nodes with other processors join; bits may then differ"
+    )
+    share_directory: bool = Field(
+        True, description="nodes that see the run directory use it; false: states always travel"
+    )
+    deadline: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+        "auto", description="seconds after which a silent node's task goes to another one as well"
+    )
+    wait_for_nodes: float = Field(
+        300, ge=0, description="seconds to wait for a node of the cluster when there is none"
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> "RuntimeConfig":
+        if self.fleet == "cluster" and not self.cluster:
+            raise ValueError("fleet = 'cluster' needs cluster = 'tls://host:port' (or --cluster)")
+        given = [bool(path) for path in (self.tls_ca, self.tls_cert, self.tls_key)]
+        if any(given) and not all(given):
+            raise ValueError("tls_ca, tls_cert and tls_key belong together: give all three")
+        return self
 
 
 @dataclass(frozen=True)
@@ -100,6 +129,16 @@ class Scored:
 
 class Fleet(Protocol):
     """Where clients live. Answers may come in any order, as they finish."""
+
+    @property
+    def places(self) -> int:
+        """How many clients are trained at the same time."""
+        ...
+
+    @property
+    def manner(self) -> str:
+        """How the work is done, in a few words: '2 workers'."""
+        ...
 
     def enroll(self) -> list[Card]:
         """The cards of all clients, with no more on them than the method needs."""

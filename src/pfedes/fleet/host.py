@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from pfedes.client import Card, Client
-from pfedes.clientstore import ClientStore, Version
+from pfedes.clientstore import ClientStore, Version, parse_version
 from pfedes.costs import FlopMeter
 from pfedes.errors import DamageError, DiskError, PfedesError, TrainingError, WireError, unknown
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
@@ -70,6 +70,25 @@ class ClientHost:
         except Exception as error:
             return _failure(task, error)
 
+    def answered(self, task: Task) -> Reply | None:
+        """The answer given before, if this very task was answered and the file is whole."""
+        return self._answered(task, self.store.versions(task.run, task.client))
+
+    def take_back(self, task: Task, data: bytes) -> Reply:
+        """Commits what the client's host on another machine made of the task."""
+        origin = f"the new state of {task.client}"
+        version = parse_version(data, task.run, task.client, task.round, origin)
+        if version.task != self._identity(task):
+            raise DamageError(f"{origin} is foreign: it answers another task")
+        self._make_way(task, self.store.versions(task.run, task.client))
+        self.store.put(task.run, task.client, task.round, data)
+        return Reply(task.client, version.reply)
+
+    def adopt(self, task: Task, attempt: str) -> None:
+        """Commits what the client's host on another machine wrote beside its place."""
+        self._make_way(task, self.store.versions(task.run, task.client))
+        self.store.adopt(task.run, task.client, task.round, attempt)
+
     def score(self, task: Task) -> Scored | Failure:
         """The client's scores at its base version; changes nothing."""
         try:
@@ -89,8 +108,7 @@ class ClientHost:
             return before
 
         client = self.restore(task)
-        newer = [version for version in versions if version > task.base]
-        self.store.discard(task.run, task.client, newer)
+        self._make_way(task, versions)
 
         began = time.perf_counter()
         with ctx.streams.ambient("client", round=task.round, client=task.client):
@@ -120,8 +138,11 @@ class ClientHost:
         self.store.commit(Version(state, self._identity(task), reply))
         return Reply(task.client, reply)
 
+    def _make_way(self, task: Task, versions: list[int]) -> None:
+        newer = [version for version in versions if version > task.base]
+        self.store.discard(task.run, task.client, newer)
+
     def _answered(self, task: Task, versions: list[int]) -> Reply | None:
-        """The answer given before, if this very task was answered and the file is whole."""
         if task.round not in versions:
             return None
         try:

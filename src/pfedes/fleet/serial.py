@@ -17,6 +17,14 @@ class SerialFleet:
         self.host = host
         self.threads = threads
 
+    @property
+    def places(self) -> int:
+        return 1
+
+    @property
+    def manner(self) -> str:
+        return "one client after another"
+
     def enroll(self) -> list[Card]:
         return self.host.cards()
 

@@ -5,7 +5,6 @@ standard input, then answers the tasks that follow. It works with the clients' f
 states do not travel.
 """
 
-import logging
 import os
 import sys
 import threading
@@ -20,6 +19,7 @@ from pfedes.errors import DiskError
 from pfedes.fleet.frames import Answer, from_answer, receive, send, to_task
 from pfedes.memory import keep_freed_memory
 from pfedes.runlock import hold_as_worker
+from pfedes.runlog import Collected
 from pfedes.simulation import Simulation
 
 
@@ -29,10 +29,8 @@ def main() -> None:
     keep_freed_memory()
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what user code prints must not end up among the answers
-    logged = _Collected()
-    logger = logging.getLogger("pfedes")
-    logger.addHandler(logged)
-    logger.propagate = False
+    logged = Collected()
+    logged.begin()
 
     if (first := receive(tasks)) is None:
         return
@@ -58,22 +56,6 @@ def _end_with_parent(leash: int) -> None:
     """The parent holds the other end and never writes: the pipe closes when it is gone."""
     os.read(leash, 1)
     os._exit(1)
-
-
-class _Collected(logging.Handler):
-    """Keeps what is logged until it is sent along with an answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))
-
-    def take(self) -> str:
-        text = "\n".join(self.lines)
-        self.lines.clear()
-        return text
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ from pfedes.errors import DiskError, WireError
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.frames import Answer, from_task, receive, send, to_answer
 from pfedes.fleet.host import ClientHost
+from pfedes.fleet.pace import Pace
 from pfedes.payload import Payload
+from pfedes.report.formats import counted
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +36,16 @@ class WorkerFleet:
 
     def __init__(self, host: ClientHost, config_text: str, workers: int) -> None:
         self.host = host
-        self._sizes = host.population.sizes
-        self._architectures = host.population.architectures
-        self._pace: dict[str, float] = {}  # seconds per training sample of each architecture
+        self._pace = Pace(host.population)
         self._workers = [Worker(config_text, host.store.root) for _ in range(workers)]
+
+    @property
+    def places(self) -> int:
+        return len(self._workers)
+
+    @property
+    def manner(self) -> str:
+        return counted(self.places, "worker")
 
     def enroll(self) -> list[Card]:
         return self.host.cards()
@@ -57,7 +65,7 @@ class WorkerFleet:
             worker.stop()
 
     def _spread(self, kind: str, tasks: Sequence[Task]) -> Iterator[Reply | Failure | Scored]:
-        waiting = deque(sorted(tasks, key=self._expected, reverse=True))
+        waiting = deque(self._pace.longest_first(tasks))
         answers: Queue[Answer] = Queue()
         busy = [
             threading.Thread(target=self._serve, args=(worker, kind, waiting, answers), daemon=True)
@@ -84,13 +92,7 @@ class WorkerFleet:
                 return
             began = time.perf_counter()
             answers.put(_insist(worker, kind, task))
-            spent = time.perf_counter() - began
-            self._pace[self._architectures[task.client]] = spent / self._sizes[task.client]
-
-    def _expected(self, task: Task) -> float:
-        """Seconds that a task will take, by the last one of the same architecture."""
-        slowest = max(self._pace.values(), default=1.0)
-        return self._sizes[task.client] * self._pace.get(self._architectures[task.client], slowest)
+            self._pace.learn(task, time.perf_counter() - began)
 
 
 def _insist(worker: "Worker", kind: str, task: Task) -> Answer:

@@ -1,0 +1,200 @@
+"""Errands for the workers of a cluster, one at a time each, until every errand is done.
+
+A worker that dies or falls silent has its errand done by another. An errand may thus be under way
+twice; who finishes first claims it, and whatever the other one still does counts for nothing.
+"""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from pfedes.cluster.roster import Node, Roster
+from pfedes.errors import ClusterError, DiskError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ATTEMPTS = 3
+
+
+class Errand(Generic[T]):
+    """Something to be done on some worker."""
+
+    def __init__(self, item: T, name: str) -> None:
+        self.item = item
+        self.name = name
+        self.attempts = 0
+        self.closed = False  # somebody has done it, or nobody will
+
+
+class Flight(Generic[T]):
+    """An errand on its way on one worker."""
+
+    def __init__(self, errand: Errand[T], node: Node) -> None:
+        self.errand = errand
+        self.node = node
+        self.began = time.monotonic()
+        self.late = False
+        self.claimed = False
+        self.handle: Future[None] | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def claim(self) -> bool:
+        """True for the first flight that has its errand's result in hand, and for no other."""
+        if self.errand.closed:
+            return False
+        self.errand.closed = self.claimed = True
+        return True
+
+    def cancel(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+
+
+class Work(ABC, Generic[T, R]):
+    """What kind of errands these are."""
+
+    @abstractmethod
+    def name(self, item: T) -> str:
+        """What to call it in messages."""
+
+    @abstractmethod
+    def choose(self, waiting: list[Errand[T]], node: Node) -> int:
+        """The place of the errand that a free worker had best be given."""
+
+    @abstractmethod
+    async def carry(self, item: T, node: Node, claim: Callable[[], bool]) -> R | None:
+        """Has it done by a worker. The result counts if `claim` says so; else return None."""
+
+    @abstractmethod
+    def is_overdue(self, item: T, seconds: float) -> bool:
+        """Whether a worker that has been at it for so long must be taken for frozen."""
+
+    @abstractmethod
+    def give_up(self, item: T, reason: str) -> R:
+        """The result of what several workers could not do."""
+
+
+class Dispatch(Generic[T, R]):
+    """Errands of one kind, on their way to being done."""
+
+    def __init__(self, roster: Roster, work: Work[T, R], items: Iterable[T]) -> None:
+        self.roster = roster
+        self.work = work
+        self.waiting = [Errand(item, work.name(item)) for item in items]
+        self._flights: set[Flight[T]] = set()
+        self._landed: SimpleQueue[tuple[Flight[T], R | None, BaseException | None]] = SimpleQueue()
+
+    @property
+    def open(self) -> bool:
+        return bool(self.waiting) or bool(self._flights)
+
+    @property
+    def flying(self) -> list[T]:
+        return list({id(f.errand): f.errand.item for f in self._flights}.values())
+
+    def step(self, seconds: float) -> list[R]:
+        """Moves everything on, waiting so long for something to happen; what is done now."""
+        self.roster.look()
+        results = self._leave_behind()
+        self._launch()
+        if self.waiting and not any(not flight.late for flight in self._flights):
+            self.roster.expect_somebody()
+        try:
+            landed = [self._landed.get(timeout=seconds)]
+        except Empty:
+            return results
+        while not self._landed.empty():
+            landed.append(self._landed.get())
+        for flight, result, error in landed:
+            if flight in self._flights:
+                results += self._land(flight, result, error)
+        return results
+
+    def abandon(self) -> None:
+        """Lets everything go that is still under way."""
+        self.waiting.clear()
+        for flight in self._flights:
+            flight.errand.closed = True
+            flight.cancel()
+        self._flights.clear()
+
+    def _launch(self) -> None:
+        busy = {flight.node.address for flight in self._flights}
+        for address, node in self.roster.nodes.items():
+            if not self.waiting:
+                return
+            if address not in busy:
+                errand = self.waiting.pop(self.work.choose(self.waiting, node))
+                flight = Flight(errand, node)
+                self._flights.add(flight)
+                flight.handle = self.roster.connection.start(self._fly(flight))
+
+    async def _fly(self, flight: Flight[T]) -> None:
+        try:
+            result = await self.work.carry(flight.errand.item, flight.node, flight.claim)
+        except BaseException as error:
+            self._landed.put((flight, None, error))
+            raise
+        self._landed.put((flight, result, None))
+
+    def _land(self, flight: Flight[T], result: R | None, error: BaseException | None) -> list[R]:
+        self._flights.discard(flight)
+        if error is None:
+            self._close(flight.errand)
+            return [] if result is None else [result]
+        if isinstance(error, DiskError | ClusterError):
+            raise error  # the driver's own trouble: no other worker would fare better
+        return self._repeat(flight, f"{type(error).__name__}: {error}".rstrip(": "))
+
+    def _leave_behind(self) -> list[R]:
+        """Stops waiting for workers that have gone, and for those that are silent for too long."""
+        results: list[R] = []
+        for flight in list(self._flights):
+            if flight.claimed:
+                continue  # the result is here
+            if flight.node.address not in self.roster.there:
+                self._flights.discard(flight)
+                flight.cancel()
+                if not flight.late:
+                    results += self._repeat(flight, "its worker died")
+            elif not flight.late and self.work.is_overdue(flight.errand.item, flight.seconds):
+                flight.late = True
+                self.roster.suspend(flight.node)
+                results += self._repeat(flight, f"no answer within {flight.seconds:.0f} s")
+        return results
+
+    def _repeat(self, flight: Flight[T], reason: str) -> list[R]:
+        errand = flight.errand
+        if errand.closed and not flight.claimed:
+            return []
+        errand.attempts += 1
+        log.warning(
+            "%s on %s: %s (attempt %d of %d)",
+            *(errand.name, flight.node.name, reason, errand.attempts, ATTEMPTS),
+        )
+        if errand.attempts < ATTEMPTS:
+            errand.closed = False
+            self.waiting.insert(0, errand)
+            return []
+        self._close(errand)
+        return [self.work.give_up(errand.item, f"{reason}, {ATTEMPTS} times")]
+
+    def _close(self, errand: Errand[T]) -> None:
+        """An errand needs doing but once."""
+        errand.closed = True
+        self.waiting = [other for other in self.waiting if other is not errand]
+        for flight in [flight for flight in self._flights if flight.errand is errand]:
+            self._flights.discard(flight)
+            flight.cancel()
+            if not flight.late:
+                self.roster.suspend(flight.node)  # it cannot be stopped, only waited for

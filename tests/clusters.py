@@ -1,0 +1,134 @@
+"""Real clusters for tests: a scheduler and workers over loopback, with TLS."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+DASK = [sys.executable, "-m", "dask"]
+PATIENCE = 60.0  # seconds
+
+
+def wait_until(reached: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
+    while not reached():
+        assert time.monotonic() < deadline, f"{what} did not happen within {patience:.0f} s"
+        time.sleep(0.02)
+
+
+def authority(place: Path) -> Path:
+    """A directory with ca.pem, cert.pem and key.pem of a new authority."""
+    place.mkdir()
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for command in (
+        ["req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca-key.pem", "-out", "ca.pem"],
+        ["req", *key, "-subj", "/CN=node", "-keyout", "key.pem", "-out", "node.csr"],
+        ["x509", "-req", "-in", "node.csr", "-CA", "ca.pem", "-CAkey", "ca-key.pem",
+         "-CAcreateserial", "-out", "cert.pem"],
+    ):  # fmt: skip
+        subprocess.run(["openssl", *command], cwd=place, check=True, capture_output=True)
+    return place
+
+
+class Process:
+    """One process that we started, in a session of its own."""
+
+    def __init__(self, words: list[str], log: Path, env: Mapping[str, str]) -> None:
+        self.log = log
+        with log.open("a") as file:
+            self.process = subprocess.Popen(
+                words, stdout=file, stderr=file, env={**os.environ, **env}, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def members(self) -> list[int]:
+        """Its own pid and those of the processes below it."""
+        found, parents = [self.pid], {}
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            parents[int(entry.name)] = int(stat[1])
+        for pid in found:
+            found += [child for child, parent in parents.items() if parent == pid]
+        return found
+
+    def send(self, kind: signal.Signals) -> None:
+        """A signal to it and everything below it."""
+        for pid in self.members():
+            try:
+                os.kill(pid, kind)
+            except ProcessLookupError:
+                continue
+
+    def end(self) -> None:
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGKILL)
+        self.process.wait()
+
+
+class Cluster:
+    """A scheduler and nodes; all of it ends with the `with` block."""
+
+    def __init__(self, place: Path, tls: Path | None = None) -> None:
+        self.place = place
+        self.tls = tls or authority(place / "tls")
+        self.nodes: dict[str, Process] = {}
+        self.file = place / "scheduler.json"
+        self.scheduler = self._scheduler()
+
+    def _scheduler(self) -> Process:
+        self.file.unlink(missing_ok=True)
+        words = ["--port", "0", "--protocol", "tls", "--scheduler-file", str(self.file)]
+        scheduler = self._start("scheduler", words, {})
+        wait_until(self._is_up, "the scheduler's start")
+        return scheduler
+
+    def _is_up(self) -> bool:
+        try:
+            self.address = str(json.loads(self.file.read_text())["address"])
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _start(self, name: str, words: list[str], env: Mapping[str, str]) -> Process:
+        certificates = {"ca-file": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
+        for option, file in certificates.items():
+            words = [*words, f"--tls-{option}", str(self.tls / file)]
+        kind = "scheduler" if name == "scheduler" else "worker"
+        loopback = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+        return Process([*DASK, kind, *words, *loopback], self.place / f"{name}.log", env)
+
+    def add(self, name: str, *options: str, env: Mapping[str, str] | None = None) -> Process:
+        words = [self.address, "--name", name, "--local-directory", str(self.place / name)]
+        if "--nthreads" not in options:
+            words += ["--nthreads", "1"]
+        words += ["--memory-limit", "4GB", *options]
+        self.nodes[name] = self._start(name, words, env or {})
+        return self.nodes[name]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a configuration needs to use it."""
+        files = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
+        return {
+            "runtime__fleet": "cluster",
+            "runtime__cluster": self.address,
+            **{f"runtime__tls_{key}": str(self.tls / file) for key, file in files.items()},
+        }
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in [*self.nodes.values(), self.scheduler]:
+            process.end()
