@@ -10,7 +10,7 @@ from clusters import Cluster
 from pfedes import Federation
 from running import result, small
 
-SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"]}
+SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"], "runtime__report": False}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ from pfedes.aggregation import AggregationConfig
 from pfedes.data.own import FederationConfig
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
-from pfedes.errors import ConfigError, unknown
+from pfedes.errors import ConfigError
+from pfedes.explaining import explain
 from pfedes.fleet.base import RuntimeConfig
 from pfedes.methods import method_class
 from pfedes.methods.base import Method, MethodConfig
@@ -117,6 +118,8 @@ def configure(
     seed: int | None = None,
     workers: int | None = None,
     device: str | None = None,
+    cluster: str | None = None,
+    tls: Path | str | None = None,
     participants: Sequence[Path | str | Participant] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
@@ -124,6 +127,7 @@ def configure(
 
     Settings win over options, options over the file. A method object brings its own
     hyper-parameters; a method's name takes those of the file if the file means the same method.
+    `cluster` is the address of a scheduler, `tls` a directory with the certificates it asks for.
     """
     tree = _read(Path(file)) if file is not None else {}
     if isinstance(method, Method):
@@ -139,6 +143,7 @@ def configure(
         "seed": seed,
         "runtime.workers": workers,
         "runtime.device": device,
+        **on_cluster(cluster, tls),
     }
     given = {key: value for key, value in options.items() if value is not None}
     for key, value in {**given, **(settings or {})}.items():
@@ -149,6 +154,17 @@ def configure(
     _make_paths_absolute(tree)
     _read_participants(tree, Path(file).parent if file is not None else Path(), participants or ())
     return validate(tree)
+
+
+def on_cluster(address: str | None, tls: Path | str | None) -> dict[str, str | None]:
+    """The settings of work on a cluster; none where no address is given."""
+    place = Path(tls) if tls is not None else None
+    files = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"}
+    return {
+        "runtime.fleet": "cluster" if address else None,
+        "runtime.cluster": address,
+        **{f"runtime.{key}": str(place / file) if place else None for key, file in files.items()},
+    }
 
 
 def configure_from(config: Config, method: str, settings: Mapping[str, Any], seed: int) -> Config:
@@ -173,11 +189,11 @@ def validate(tree: Mapping[str, Any]) -> Config:
             tree["method"] = model(**section)
         except ValidationError as error:
             del tree["method"]
-            problems += _explain(error, model, "method")
+            problems += explain(error, model, "method")
     try:
         config = Config(**tree)
     except ValidationError as error:
-        problems += _explain(error, Config)
+        problems += explain(error, Config)
     if problems:
         raise ConfigError("; ".join(problems))
     return config
@@ -197,14 +213,16 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
     """So that the run's own config.toml repeats it from anywhere."""
-    section = tree.get("data")
-    if not isinstance(section, dict):
-        return
-    if isinstance(place := section.get("dir"), str) and place:
-        section["dir"] = str(Path(place).expanduser().absolute())
-    if isinstance(source := section.get("source"), str) and source.startswith("folder:"):
-        path = Path(source.removeprefix("folder:")).expanduser()
-        section["source"] = f"folder:{path.absolute()}"
+    for name, keys in {"data": ["dir"], "runtime": ["tls_ca", "tls_cert", "tls_key"]}.items():
+        section = tree.get(name)
+        if not isinstance(section, dict):
+            continue
+        for key in keys:
+            if isinstance(place := section.get(key), str) and place:
+                section[key] = str(Path(place).expanduser().absolute())
+        if isinstance(source := section.get("source"), str) and source.startswith("folder:"):
+            path = Path(source.removeprefix("folder:")).expanduser()
+            section["source"] = f"folder:{path.absolute()}"
 
 
 def _read_participants(
@@ -281,43 +299,6 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(tree, dict):
             raise ConfigError(f"{key}: {part!r} is not a section")
     tree[last] = value
-
-
-def _explain(error: ValidationError, model: type[Section], prefix: str = "") -> list[str]:
-    """What is wrong, where, and what would have been right; a line for each key."""
-    lines: dict[str, list[str]] = {}
-    for problem in error.errors():
-        section, path = _locate(model, problem["loc"])
-        key = ".".join([prefix, *path] if prefix else path)
-        if problem["type"] == "extra_forbidden":
-            home = key.rpartition(".")[0]
-            names = [field.alias or name for name, field in section.model_fields.items()]
-            known = [f"{home}.{name}" if home else name for name in names]
-            lines[unknown("key", key, known)] = []
-            continue
-        found = problem["input"]
-        shown = isinstance(found, str | int | float | bool | list | tuple)
-        message = problem["msg"].removeprefix("Value error, ")
-        what = f"{key} = {found!r}" if shown else key
-        lines.setdefault(what, []).append(f"{message[0].lower()}{message[1:]}")
-    return [f"{what}: {', or '.join(why)}" if why else what for what, why in lines.items()]
-
-
-def _locate(
-    model: type[Section], location: tuple[int | str, ...]
-) -> tuple[type[Section], list[str]]:
-    """The section and the dotted key of an error, without the names of a union's alternatives."""
-    path = []
-    for index, part in enumerate(location):
-        field = model.model_fields.get(str(part))
-        inside = field.annotation if field is not None else None
-        last = index == len(location) - 1
-        if not last and isinstance(inside, type) and issubclass(inside, Section):
-            model = inside
-        elif index > 1 and isinstance(part, str):
-            continue
-        path.append(str(part))
-    return model, path
 
 
 def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]:

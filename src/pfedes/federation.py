@@ -80,16 +80,20 @@ class Federation:
         *,
         rounds: int | None = None,
         from_round: int | None = None,
+        cluster: str | None = None,
+        tls: Path | str | None = None,
         select: Selector = uniform,
         fleet: FleetMaker = Simulation.fleet,
         listener: Listener | None = None,
     ) -> "Federation":
         """The federation of a run directory, ready to go on.
 
-        `rounds` sets a new total; `from_round` goes back to a round that is still kept.
+        `rounds` sets a new total; `from_round` goes back to a round that is still kept; with
+        `cluster` the rest is done there, with the certificates in the directory `tls`.
         """
         store = RunStore.open(Path(directory))
-        config = configure(store.directory / "config.toml", rounds=rounds)
+        file = store.directory / "config.toml"
+        config = configure(file, rounds=rounds, cluster=cluster, tls=tls)
         try:
             done = store.manifest(from_round).round
         except DamageError as error:

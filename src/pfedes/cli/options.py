@@ -27,6 +27,16 @@ Participants = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="Where clients train: auto, cpu, cuda or mps.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core if not given.")]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="tls://HOST:PORT", help="Work on the cluster of this Dask scheduler."
+    ),
+]
+Certificates = Annotated[
+    Path | None,
+    typer.Option("--tls", metavar="DIR", help="For --cluster: has ca.pem, cert.pem, key.pem."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import Json, Quiet
+from pfedes.cli.options import Certificates, ClusterAddress, Json, Quiet
 
 
 def resume(
@@ -17,6 +17,8 @@ def resume(
     from_round: Annotated[
         int | None, typer.Option(help="Go back to this round first, if it is still kept.")
     ] = None,
+    cluster: ClusterAddress = None,
+    tls: Certificates = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -26,7 +28,12 @@ def resume(
 
     watch(
         lambda listener: Federation.resume(
-            directory, rounds=rounds, from_round=from_round, listener=listener
+            directory,
+            rounds=rounds,
+            from_round=from_round,
+            cluster=cluster,
+            tls=tls,
+            listener=listener,
         ),
         quiet=quiet,
         json=json,

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from pfedes.cli.options import (
+    Certificates,
     Clients,
+    ClusterAddress,
     ConfigFile,
     Data,
     DataDir,
@@ -38,6 +40,8 @@ def run(
     seed: Seed = None,
     workers: Workers = None,
     device: Device = None,
+    cluster: ClusterAddress = None,
+    tls: Certificates = None,
     participants: Participants = None,
     settings: Settings = None,
     out: Annotated[
@@ -62,6 +66,8 @@ def run(
         seed=seed,
         workers=workers,
         device=device,
+        cluster=cluster,
+        tls=tls,
         participants=participants,
     )
     from pfedes.cli.display import watch
