@@ -23,7 +23,7 @@ def wait_until(reached: Callable[[], object], what: str, patience: float = PATIE
 
 def authority(place: Path) -> Path:
     """A directory with ca.pem, cert.pem and key.pem of a new authority."""
-    place.mkdir()
+    place.mkdir(parents=True)
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     for command in (
         ["req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca-key.pem", "-out", "ca.pem"],
@@ -80,6 +80,7 @@ class Cluster:
     """A scheduler and nodes; all of it ends with the `with` block."""
 
     def __init__(self, place: Path, tls: Path | None = None) -> None:
+        place.mkdir(parents=True, exist_ok=True)
         self.place = place
         self.tls = tls or authority(place / "tls")
         self.nodes: dict[str, Process] = {}

@@ -18,7 +18,13 @@ from pfedes.report.formats import count, percent
 from pfedes.sweep import Cell, Outcome
 from pfedes.table import Table
 
-SERIAL = {"runtime.fleet": "serial"}  # cells run side by side, each in one process
+SERIAL = {
+    "runtime.fleet": "serial",  # cells run side by side, each in one process
+    # Where they run side by side is no part of them.
+    **dict.fromkeys(
+        ("runtime.cluster", "runtime.tls_ca", "runtime.tls_cert", "runtime.tls_key"), ""
+    ),
+}
 
 
 @dataclass(frozen=True)

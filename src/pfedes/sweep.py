@@ -7,14 +7,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pfedes.children import python, same_imports
 from pfedes.config import Config
-from pfedes.errors import StoreError
+from pfedes.errors import ConfigError, StoreError
+from pfedes.fleet.base import RuntimeConfig
 from pfedes.run import Run, open_run
 
 POLL = 0.1  # seconds
@@ -58,50 +59,122 @@ class Outcome:
     reason: str = ""
 
 
-Watcher = Callable[[Sequence[Cell], Sequence[Outcome]], None]
-"""Called now and then with the cells at work and the outcomes so far."""
+Watcher = Callable[[Mapping[str, int], Sequence[Outcome]], None]
+"""Called now and then with the rounds done of the cells at work, and the outcomes so far."""
+
+
+class Crew(Protocol):
+    """Those who carry out cells."""
+
+    @property
+    def open(self) -> bool:
+        """Whether there is anything left to do."""
+        ...
+
+    def step(self) -> list[Outcome]:
+        """Moves everything on, in a moment; what has ended."""
+        ...
+
+    def working(self) -> dict[str, int]:
+        """The cells at work, by name, and how many rounds each has done."""
+        ...
+
+    def close(self) -> None:
+        """Ends whatever is under way."""
+        ...
 
 
 def run_cells(
-    cells: Sequence[Cell], *, jobs: int = 0, watch: Watcher | None = None
+    cells: Sequence[Cell],
+    *,
+    jobs: int = 0,
+    watch: Watcher | None = None,
+    cluster: RuntimeConfig | None = None,
 ) -> list[Outcome]:
     """Runs what is not finished yet, several at a time, in processes of their own.
 
-    One cell's crash is that cell's failure. The processes end when this one does.
+    One cell's crash is that cell's failure. The processes end when this one does. They are on this
+    machine, or on those of a cluster, from where finished runs are brought to their directories.
     """
-    outcomes = {cell.name: _outcome(cell) for cell in cells if cell.finished()}
+    outcomes = {cell.name: outcome_of(cell) for cell in cells if cell.finished()}
     waiting = [cell for cell in cells if cell.name not in outcomes]
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        hands = [Hand(place) for _ in range(min(jobs or os.cpu_count() or 1, len(waiting)))]
-        for hand in hands:
-            stack.callback(hand.close)
-        while waiting or any(hand.cell for hand in hands):
-            for hand in hands:
-                if (outcome := hand.poll()) is not None:
+    if waiting:
+        with closing(_crew(waiting, jobs, cluster)) as crew:
+            while crew.open:
+                for outcome in crew.step():
                     outcomes[outcome.cell.name] = outcome
-                if waiting and hand.cell is None:
-                    hand.begin(waiting.pop(0))
-            if watch is not None:
-                working = [hand.cell for hand in hands if hand.cell is not None]
-                watch(working, list(outcomes.values()))
-            time.sleep(POLL)
+                if watch is not None:
+                    watch(crew.working(), list(outcomes.values()))
     return [outcomes[cell.name] for cell in cells]
+
+
+def nth(cells: Sequence[Cell], number: int) -> Cell:
+    """One cell by its number; the first is 1."""
+    if not 1 <= number <= len(cells):
+        raise ConfigError(f"--cell {number}: there are {len(cells)} cells, 1 to {len(cells)}")
+    return cells[number - 1]
+
+
+def collected(cells: Sequence[Cell]) -> list[Outcome]:
+    """What has become of cells that others run, or ran."""
+    return [
+        outcome_of(cell)
+        if cell.finished()
+        else Outcome(cell, None, f"not finished: {cell.rounds_done()} of {cell.rounds} rounds")
+        for cell in cells
+    ]
+
+
+def _crew(cells: list[Cell], jobs: int, cluster: RuntimeConfig | None) -> Crew:
+    if cluster is None:
+        return Hands(cells, jobs or os.cpu_count() or 1)
+    # Imported where used: it is an extra.
+    from pfedes.cluster.cells import ClusterCrew
+
+    return ClusterCrew(cells, jobs, cluster)
+
+
+class Hands:
+    """Processes on this machine."""
+
+    def __init__(self, cells: list[Cell], jobs: int) -> None:
+        self._waiting = cells
+        self._hands = [Hand() for _ in range(min(jobs, len(cells)))]
+
+    @property
+    def open(self) -> bool:
+        return bool(self._waiting) or any(hand.cell for hand in self._hands)
+
+    def step(self) -> list[Outcome]:
+        ended = [outcome for hand in self._hands if (outcome := hand.poll()) is not None]
+        for hand in self._hands:
+            if self._waiting and hand.cell is None:
+                hand.begin(self._waiting.pop(0))
+        time.sleep(POLL)
+        return ended
+
+    def working(self) -> dict[str, int]:
+        return {hand.cell.name: hand.cell.rounds_done() for hand in self._hands if hand.cell}
+
+    def close(self) -> None:
+        for hand in self._hands:
+            hand.close()
 
 
 class Hand:
     """A process that carries out one cell after another."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, **environment: str) -> None:
         self.cell: Cell | None = None
-        self._place = place  # for configurations on their way
+        self._environment = environment
+        self._place = tempfile.TemporaryDirectory()  # for configurations on their way
         self._process: subprocess.Popen[str] | None = None
 
     def begin(self, cell: Cell) -> None:
         if self._process is None:
             self._process = subprocess.Popen(
                 python("-m", "pfedes.leash"),
-                env=same_imports(),
+                env={**same_imports(), **self._environment},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # what concerns us comes with the answer
@@ -111,7 +184,11 @@ class Hand:
         assert self._process.stdin is not None
         # A process that died meanwhile closed the pipe: the next poll finds that out.
         with suppress(BrokenPipeError):
-            print(json.dumps(_words(cell, self._place)), file=self._process.stdin, flush=True)
+            print(
+                json.dumps(_words(cell, Path(self._place.name))),
+                file=self._process.stdin,
+                flush=True,
+            )
 
     def poll(self) -> Outcome | None:
         """What became of the cell, once it is known."""
@@ -124,13 +201,17 @@ class Hand:
             code, said = json.loads(answer)
         else:  # it has died
             code, said = self._process.wait(), ""
-            self.close()
+            self._end()
         if code:
             return Outcome(cell, None, said or f"ended with code {code}")
-        return _outcome(cell)
+        return outcome_of(cell)
 
     def close(self) -> None:
         """Ends the process, whatever it does."""
+        self._end()
+        self._place.cleanup()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.terminate()
             with suppress(BrokenPipeError):
@@ -146,7 +227,8 @@ def _words(cell: Cell, place: Path) -> list[str]:
     return ["run", str(config), "--out", str(cell.directory), "--quiet"]
 
 
-def _outcome(cell: Cell) -> Outcome:
+def outcome_of(cell: Cell) -> Outcome:
+    """The outcome of a cell that is finished."""
     return Outcome(cell, open_run(cell.directory))
 
 

@@ -6,10 +6,16 @@ from typing import Annotated
 import typer
 
 from pfedes.cli.options import (
+    CellNumber,
+    Certificates,
     Clients,
+    ClusterAddress,
+    Collect,
     ConfigFile,
+    Count,
     Data,
     DataDir,
+    Jobs,
     Participation,
     Rounds,
     Settings,
@@ -33,7 +39,12 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Where the runs go; give it again to go on with them.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time; 0 = one per core.", min=0)] = 0,
+    jobs: Jobs = 0,
+    cluster: ClusterAddress = None,
+    tls: Certificates = None,
+    cell: CellNumber = None,
+    collect: Collect = False,
+    count: Count = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but the directory.")
     ] = False,
@@ -53,7 +64,20 @@ def compare(
         clients=clients,
         participation=participation,
         rounds=rounds,
+        cluster=cluster,
+        tls=tls,
     )
     from pfedes.cli.comparing import run_comparison
 
-    run_comparison(chosen, methods, seeds, out, jobs=jobs, quiet=quiet, json=json)
+    run_comparison(
+        chosen,
+        methods,
+        seeds,
+        out,
+        cell=cell,
+        collect=collect,
+        count=count,
+        jobs=jobs,
+        quiet=quiet,
+        json=json,
+    )

@@ -2,7 +2,7 @@
 
 import json as json_module
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table as RichTable
@@ -16,7 +16,7 @@ from pfedes.federation import free_directory
 from pfedes.files import write_atomically
 from pfedes.methods import METHODS, method_class
 from pfedes.report.formats import percent
-from pfedes.sweep import Cell, Outcome, run_cells
+from pfedes.sweep import Cell, Outcome, collected, nth, run_cells
 from pfedes.table import Table
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,18 @@ def run_comparison(
     seeds: str | None,
     out: Path | None,
     *,
+    cell: int | None,
+    collect: bool,
+    count: bool,
     jobs: int,
     quiet: bool,
     json: bool,
 ) -> None:
-    """Runs all cells in sight of the user, prints the table and writes it in every format."""
+    """Runs all cells in sight of the user, prints the table and writes it in every format.
+
+    Or no more of that than was asked for: one cell, or the table of what was done cell by cell.
+    """
+    check_part(cell, collect=collect, count=count, out=out)
     names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
     for name in names:
         method_class(name)
@@ -47,20 +54,49 @@ def run_comparison(
             config.method.name,
         )
     numbers = [config.seed] if seeds is None else _numbers(seeds)
-    cells = cells_of(config, list(dict.fromkeys(names)), numbers, directory)
-    progress = None if quiet or json else Overview(cells)
+    names = list(dict.fromkeys(names))
+    cells = cells_of(config, names, numbers, directory)
+    if count:
+        print(len(cells))
+    elif cell is not None:
+        finish_part(*_run([nth(cells, cell)], config, directory, jobs, silent=quiet or json))
+    else:
+        outcomes = (
+            collected(cells)
+            if collect
+            else _run(cells, config, directory, jobs, silent=quiet or json)
+        )
+        _show(outcomes, names, config, directory, quiet=quiet, json=json)
+
+
+def _run(
+    cells: Sequence[Cell], config: Config, directory: Path, jobs: int, *, silent: bool
+) -> list[Outcome]:
+    cluster = config.runtime if config.runtime.fleet == "cluster" else None
+    progress = None if silent else Overview(cells)
     try:
         with interruptible():
-            outcomes = run_cells(cells, jobs=jobs, watch=progress)
+            return run_cells(cells, jobs=jobs, watch=progress, cluster=cluster)
     except KeyboardInterrupt:
         again = f"the same command with --out {directory}"
         raise Interrupted(f"stopped; {again} goes on") from None
     finally:
         if progress is not None:
             progress.stop()
+
+
+def _show(
+    outcomes: Sequence[Outcome],
+    methods: Sequence[str],
+    config: Config,
+    directory: Path,
+    *,
+    quiet: bool,
+    json: bool,
+) -> None:
     if all(outcome.run is None for outcome in outcomes):
         raise MethodError(outcomes[0].reason)
-    results = results_of(outcomes, list(dict.fromkeys(names)))
+    results = results_of(outcomes, methods)
     records = [result.record() for result in results]
     table = table_of(results, config.evaluate.targets)
     for ending, text in (
@@ -78,6 +114,22 @@ def run_comparison(
         _print(table, directory)
 
 
+def check_part(cell: int | None, *, collect: bool, count: bool, out: Path | None) -> None:
+    """Jobs that share the work must agree on where it goes, and do one thing each."""
+    given = {"--cell": cell is not None, "--collect": collect, "--count": count}
+    if len(chosen := [option for option, is_given in given.items() if is_given]) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} exclude each other: give one of them")
+    if (cell is not None or collect) and out is None:
+        raise ConfigError(f"{chosen[0]} needs --out, the directory that all cells share")
+
+
+def finish_part(outcome: Outcome) -> None:
+    """The end of `--cell`: where the run is, or why there is none."""
+    if outcome.run is None:
+        raise MethodError(f"{outcome.cell.name}: {outcome.reason}")
+    print(outcome.cell.directory)
+
+
 class Overview:
     """One bar over the rounds of all cells; elsewhere a line per finished cell."""
 
@@ -89,16 +141,16 @@ class Overview:
         self.spectator = Spectator()
         self._told: set[str] = set()
 
-    def __call__(self, working: Sequence[Cell], outcomes: Sequence[Outcome]) -> None:
+    def __call__(self, working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if outcome.cell.name not in self._told:
                 self._told.add(outcome.cell.name)
                 self._tell(outcome)
         ended = {outcome.cell.name for outcome in outcomes}
         done = sum(self.weights[c.name] * c.rounds for c in self.cells if c.name in ended)
-        done += sum(self.weights[cell.name] * cell.rounds_done() for cell in working)
+        done += sum(self.weights[name] * rounds for name, rounds in working.items())
         total = sum(self.weights[cell.name] * cell.rounds for cell in self.cells)
-        names = ", ".join(cell.name for cell in working)
+        names = ", ".join(working)
         runs = f"{len(ended)} of {len(self.cells)} runs"
         self.spectator.bar("all rounds", done, total, names, runs)
 

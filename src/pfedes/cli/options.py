@@ -37,6 +37,17 @@ Certificates = Annotated[
     Path | None,
     typer.Option("--tls", metavar="DIR", help="For --cluster: has ca.pem, cert.pem, key.pem."),
 ]
+Jobs = Annotated[
+    int, typer.Option(help="Runs at a time; 0 = one per core, or per node of a cluster.", min=0)
+]
+CellNumber = Annotated[
+    int | None,
+    typer.Option("--cell", metavar="I", help="Do the I-th run alone (1 is the first), no more."),
+]
+Collect = Annotated[
+    bool, typer.Option("--collect", help="Run nothing: gather what was done cell by cell.")
+]
+Count = Annotated[bool, typer.Option("--count", help="Print the number of cells and leave.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import DataDir
+from pfedes.cli.options import CellNumber, Certificates, ClusterAddress, Count, DataDir, Jobs
 
 
 def paper(
@@ -23,14 +23,19 @@ def paper(
         bool, typer.Option("--plan", help="Say what would be run, how long and how much; no more.")
     ] = False,
     draw: Annotated[
-        bool, typer.Option("--draw", help="Train nothing: show what has been run so far.")
+        bool,
+        typer.Option("--draw", "--collect", help="Train nothing: show what has been run so far."),
     ] = False,
     data_dir: DataDir = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Where runs and results go; runs/paper-SCALE if not given."),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time; 0 = one per core.", min=0)] = 0,
+    jobs: Jobs = 0,
+    cluster: ClusterAddress = None,
+    tls: Certificates = None,
+    cell: CellNumber = None,
+    count: Count = False,
     keep_states: Annotated[
         bool, typer.Option("--keep-states", help="Keep all clients' models of finished runs.")
     ] = False,
@@ -58,7 +63,11 @@ def paper(
         data_dir=data_dir,
         plan=plan,
         draw=draw,
+        cell=cell,
+        count=count,
         jobs=jobs,
+        cluster=cluster,
+        tls=tls,
         keep_states=keep_states,
         archive=archive,
         quiet=quiet,

@@ -5,10 +5,12 @@ from pathlib import Path
 
 from rich.table import Table as RichTable
 
-from pfedes.cli.comparing import Overview
+from pfedes.cli.comparing import Overview, check_part
 from pfedes.cli.display import clock, facts, output
 from pfedes.cli.interrupted import Interrupted, interruptible
-from pfedes.errors import ConfigError, StoreError
+from pfedes.config import configure
+from pfedes.errors import ConfigError, MethodError, StoreError
+from pfedes.fleet.base import RuntimeConfig
 from pfedes.paper import experiment_named, experiments
 from pfedes.paper.estimate import estimate, round_seconds
 from pfedes.paper.experiment import Exhibit, Experiment, Results
@@ -17,7 +19,7 @@ from pfedes.paper.record import Record
 from pfedes.paper.scale import SCALES, scale_named
 from pfedes.paper.writing import write
 from pfedes.report.formats import count
-from pfedes.sweep import Cell
+from pfedes.sweep import Cell, nth
 from pfedes.table import Table
 
 
@@ -42,7 +44,11 @@ def run_experiments(
     data_dir: Path | None,
     plan: bool,
     draw: bool,
+    cell: int | None,
+    count: bool,
     jobs: int,
+    cluster: str | None,
+    tls: Path | None,
     keep_states: bool,
     archive: Path | None,
     quiet: bool,
@@ -50,6 +56,8 @@ def run_experiments(
     """Runs what is missing in sight of the user, then shows and writes everything."""
     if plan and draw:
         raise ConfigError("--plan trains nothing and --draw trains nothing: give one of them")
+    check_part(cell, collect=draw, count=count, out=out or Path())
+    runtime = configure(cluster=cluster, tls=tls).runtime if cluster else None
     chosen = list(experiments().values()) if name == "all" else [experiment_named(name)]
     scale = scale_named(scale_name)
     root = out or Path("runs") / f"paper-{scale.name}"
@@ -59,10 +67,25 @@ def run_experiments(
     if plan:
         _print_plan(work, jobs)
         return
-    results = Results(scale, root) if draw else _perform(work, jobs, keep_states, quiet)
-    for experiment in chosen:
+    if count:
+        print(len(work.cells()))
+    elif cell is not None:
+        only = nth(work.cells(), cell)
+        results = _perform(work, only, jobs, runtime, keep_states, quiet)
+        if Record.of(only.directory, only.config) is None:
+            raise MethodError(f"{only.name}: {results.reason_of(only)}")
+        print(only.directory)
+    else:
+        results = Results(scale, root)
+        if not draw:
+            results = _perform(work, None, jobs, runtime, keep_states, quiet)
+        _show(work, results, archive, quiet)
+
+
+def _show(work: Work, results: Results, archive: Path | None, quiet: bool) -> None:
+    for experiment in work.experiments:
         exhibit = experiment.show(results)
-        written = write(exhibit, experiment, scale, root / experiment.name)
+        written = write(exhibit, experiment, work.scale, work.root / experiment.name)
         if quiet:
             print(written[0])
         else:
@@ -73,15 +96,27 @@ def run_experiments(
                 record.archive(archive / "cells" / cell.name)
 
 
-def _perform(work: Work, jobs: int, keep_states: bool, quiet: bool) -> Results:
-    missing = work.missing()
+def _perform(
+    work: Work,
+    only: Cell | None,
+    jobs: int,
+    cluster: RuntimeConfig | None,
+    keep_states: bool,
+    quiet: bool,
+) -> Results:
+    missing = work.missing() if only is None else [only]
     progress = None
     if missing and not quiet:
         progress = Overview(missing, lambda cell: round_seconds(cell.config))
     try:
         with interruptible():
             return work.perform(
-                list(experiments().values()), jobs=jobs, keep_states=keep_states, watch=progress
+                list(experiments().values()),
+                only=only,
+                jobs=jobs,
+                cluster=cluster,
+                keep_states=keep_states,
+                watch=progress,
             )
     except KeyboardInterrupt:
         again = f"the same command with --out {work.root}"

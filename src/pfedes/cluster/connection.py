@@ -31,7 +31,8 @@ class Connection:
     def __init__(self, runtime: RuntimeConfig) -> None:
         self.address = runtime.cluster
         # What it says is meant for people who know Dask; what matters we say ourselves.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         if self.address.startswith("tcp://"):
             log.warning(
                 "%s is not encrypted: whoever reaches it can run code on its nodes", self.address

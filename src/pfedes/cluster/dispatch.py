@@ -5,6 +5,7 @@ twice; who finishes first claims it, and whatever the other one still does count
 """
 
 import logging
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -87,8 +88,12 @@ class Work(ABC, Generic[T, R]):
 class Dispatch(Generic[T, R]):
     """Errands of one kind, on their way to being done."""
 
-    def __init__(self, roster: Roster, work: Work[T, R], items: Iterable[T]) -> None:
+    def __init__(
+        self, roster: Roster, work: Work[T, R], items: Iterable[T], *, most: int = 0
+    ) -> None:
+        """At `most` so many at a time; 0 stands for as many as there are workers."""
         self.roster = roster
+        self._most = most or sys.maxsize
         self.work = work
         self.waiting = [Errand(item, work.name(item)) for item in items]
         self._flights: set[Flight[T]] = set()
@@ -131,7 +136,7 @@ class Dispatch(Generic[T, R]):
     def _launch(self) -> None:
         busy = {flight.node.address for flight in self._flights}
         for address, node in self.roster.nodes.items():
-            if not self.waiting:
+            if not self.waiting or len(self._flights) >= self._most:
                 return
             if address not in busy:
                 errand = self.waiting.pop(self.work.choose(self.waiting, node))
@@ -154,7 +159,8 @@ class Dispatch(Generic[T, R]):
             return [] if result is None else [result]
         if isinstance(error, DiskError | ClusterError):
             raise error  # the driver's own trouble: no other worker would fare better
-        return self._repeat(flight, f"{type(error).__name__}: {error}".rstrip(": "))
+        self.roster.connection.check()  # it may have failed because all of them do
+        return self._repeat(flight, " ".join(f"{type(error).__name__} {error}".split()))
 
     def _leave_behind(self) -> list[R]:
         """Stops waiting for workers that have gone, and for those that are silent for too long."""

@@ -6,20 +6,28 @@ The functions without a connection run on the worker.
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from distributed import get_worker
 
 from pfedes.cluster.connection import Connection
-from pfedes.data.dataset import Dataset, cache_root
-from pfedes.data.received import FILES, Label, keep
 from pfedes.errors import WireError
 
 PIECE = 32 * 2**20  # bytes
 
 
+def unheard() -> None:
+    """Said of every piece, where nobody listens."""
+
+
 async def ship(
-    connection: Connection, worker: str, source: Path, place: str, only: tuple[str, ...] = ()
+    connection: Connection,
+    worker: str,
+    source: Path,
+    place: str,
+    only: tuple[str, ...] = (),
+    moved: Callable[[], None] = unheard,
 ) -> None:
     """Copies the files of a directory of ours, or some, into a place on a worker's machine."""
     for name, size in listing(str(source)):
@@ -30,9 +38,16 @@ async def ship(
             for offset in range(0, size, PIECE):
                 piece = await connection.place(worker, file.read(PIECE))
                 await connection.call(worker, add, place, name, offset, piece)
+                moved()
 
 
-async def fetch(connection: Connection, worker: str, place: str, target: Path) -> None:
+async def fetch(
+    connection: Connection,
+    worker: str,
+    place: str,
+    target: Path,
+    moved: Callable[[], None] = unheard,
+) -> None:
     """Copies the files of a place on a worker's machine into a directory of ours."""
     for name, size in await connection.call(worker, listing, place):
         if (path := PurePosixPath(name)).is_absolute() or ".." in path.parts:
@@ -40,21 +55,7 @@ async def fetch(connection: Connection, worker: str, place: str, target: Path) -
         begin(str(target), name)
         for offset in range(0, size, PIECE):
             add(str(target), name, offset, await connection.call(worker, read, place, name, offset))
-
-
-async def ship_dataset(connection: Connection, worker: str, dataset: Dataset) -> None:
-    """Sends a decoded data set, which the worker's machine keeps in its cache."""
-    home = Path(str(getattr(dataset.images, "filename"))).parent  # noqa: B009 (a memory map's)
-    place = await connection.call(worker, new_place_in_cache)
-    try:
-        await ship(connection, worker, home, place, FILES)
-        await connection.call(worker, keep, Path(place), Label.of(dataset))
-    finally:
-        await connection.call(worker, drop, place)
-
-
-def new_place_in_cache() -> str:
-    return new_place(str(cache_root()))
+            moved()
 
 
 def new_place(parent: str = "") -> str:

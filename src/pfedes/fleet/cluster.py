@@ -10,7 +10,6 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from typing import Literal, ParamSpec, TypeVar
 
 from pfedes.client import Card
 from pfedes.cluster.connection import Connection
+from pfedes.cluster.datasets import Shipping
 from pfedes.cluster.dispatch import Dispatch, Errand, Work
-from pfedes.cluster.freight import ship_dataset
 from pfedes.cluster.roster import Node, Refused, Roster
 from pfedes.config import Config
 from pfedes.errors import DamageError, DiskError
@@ -58,9 +57,10 @@ class ClusterFleet:
             "answer": Pace(host.population),
             "score": Pace(host.population),
         }
-        self._shipping: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by machine
+        self._data = config.data
         self._threads = ThreadPoolExecutor(WRITERS)
         self._connection = Connection(config.runtime)
+        self._shipping = Shipping(self._connection)
         directory = host.store.root if config.runtime.share_directory else None
         try:
             self._roster = Roster(self._connection, config.runtime, directory, self._admit)
@@ -118,15 +118,10 @@ class ClusterFleet:
     async def _admit(self, node: Node) -> None:
         """Has a worker build the simulation, with the data that it may have to be sent for it."""
         found = await self._connection.call(node.address, prepare, self._run)
-        if found == "data":
-            async with self._shipping[node.host]:
-                # Another worker of that machine may have received it meanwhile.
-                found = await self._connection.call(node.address, prepare, self._run)
-                if found == "data" and isinstance(self.host.population, Dealt):
-                    log.info("sending the data to %s (%s)", node.name, node.host)
-                    dataset = self.host.population.dataset
-                    await ship_dataset(self._connection, node.address, dataset)
-                    found = await self._connection.call(node.address, prepare, self._run)
+        if found == "data" and isinstance(self.host.population, Dealt):
+            if await self._shipping.provide(node, self._data, self.host.population.dataset):
+                log.info("the data was sent to %s (%s)", node.name, node.host)
+            found = await self._connection.call(node.address, prepare, self._run)
         if found != "ready":
             raise Refused(f"{node.name}: {found}")
 

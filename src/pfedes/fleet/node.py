@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from pfedes.clientstore import ClientStore
+from pfedes.cluster.datasets import copy_here
 from pfedes.config import validate
-from pfedes.data import sources
-from pfedes.data.dataset import Dataset
-from pfedes.data.received import received
 from pfedes.errors import DamageError, DataError, DiskError
 from pfedes.fleet.base import Reply
 from pfedes.fleet.frames import Answer, from_answer, to_task
@@ -68,7 +66,9 @@ class Desk:
         config = validate(tomllib.loads(run.config))
         self.threads = config.runtime.threads
         self.store = Carried()
-        dataset = None if config.participants else _dataset(config.data, run.data)
+        dataset = None
+        if not config.participants and (dataset := copy_here(config.data, run.data)) is None:
+            raise LacksDataError(config.data.source)
         simulation = Simulation(config, dataset=dataset)
         if simulation.population.digest != run.data:
             raise DataError("the participants' data is not what the driver has")
@@ -159,19 +159,6 @@ def _desk_for(run: Run) -> Desk:
         _desk = Desk(run)
         _logged.take()  # the driver has said the same
     return _desk
-
-
-def _dataset(config: sources.DataConfig, digest: str) -> Dataset:
-    """This machine's own copy if it is the same, else the one that was sent."""
-    try:
-        own = sources.load(config)
-    except DataError:
-        own = None
-    if own is not None and own.digest == digest:
-        return own
-    if (sent := received(digest)) is None:
-        raise LacksDataError(config.source)
-    return sent
 
 
 def _shared(clients: str, run: str, client: str, version: int) -> bytes | None:

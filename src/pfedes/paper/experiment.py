@@ -84,8 +84,11 @@ class Results:
 
     def reason(self, setting: Setting) -> str:
         """Why a setting has no result."""
-        reasons = [self._reasons.get(cell.name, "") for cell in self.cells(setting)]
-        return next(filter(None, reasons), "not run yet")
+        return next(filter(None, map(self.reason_of, self.cells(setting))), "not run yet")
+
+    def reason_of(self, cell: Cell) -> str:
+        """Why a cell has no result; '' if that is not known."""
+        return self._reasons.get(cell.name, "")
 
     def accuracy(self, settings: Sequence[Setting], *, judged: bool = True) -> "Accuracy":
         """Over the seeds that are there. What did not converge is marked, if it is to be judged."""

@@ -1,11 +1,12 @@
 """Running what experiments want, once each, and keeping what is worth keeping."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pfedes.files import writing
+from pfedes.fleet.base import RuntimeConfig
 from pfedes.paper.experiment import Experiment, Measure, Results, cell_of
 from pfedes.paper.record import Record
 from pfedes.paper.scale import Scale
@@ -39,11 +40,13 @@ class Work:
         self,
         every_experiment: Sequence[Experiment],
         *,
+        only: Cell | None = None,
         jobs: int = 0,
+        cluster: RuntimeConfig | None = None,
         keep_states: bool = False,
         watch: Watcher | None = None,
     ) -> Results:
-        """Runs what is missing.
+        """Runs what is missing, or of that only one cell.
 
         A finished run's states are removed once everything that any experiment measures on them
         is written down: a table would otherwise leave tens of gigabytes.
@@ -52,7 +55,7 @@ class Work:
         keeper = None if keep_states else Keeper(results, every_experiment)
         told: set[str] = set()
 
-        def look(working: Sequence[Cell], outcomes: Sequence[Outcome]) -> None:
+        def look(working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
             if watch is not None:
                 watch(working, outcomes)
             for outcome in outcomes:
@@ -60,8 +63,9 @@ class Work:
                     told.add(outcome.cell.name)
                     keeper.settle(outcome.cell)
 
-        outcomes = run_cells(self.missing(), jobs=jobs, watch=look)
-        look([], outcomes)
+        cells = [cell for cell in self.missing() if only is None or cell.name == only.name]
+        outcomes = run_cells(cells, jobs=jobs, watch=look, cluster=cluster)
+        look({}, outcomes)
         reasons = {outcome.cell.name: outcome.reason for outcome in outcomes if outcome.reason}
         return Results(self.scale, self.root, reasons)
 

@@ -1,0 +1,195 @@
+"""The runs of a sweep, spread over a cluster.
+
+A cell is a serial run in a leashed child process of a worker, in a directory of that machine. It is
+brought home when it is finished, and appears in its place whole. The child ends with its worker,
+and when nobody wants its result any more.
+"""
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from distributed import get_worker
+
+from pfedes.cluster.connection import Connection
+from pfedes.cluster.datasets import Shipping, own_copy
+from pfedes.cluster.dispatch import Dispatch, Errand, Work
+from pfedes.cluster.freight import drop, fetch, new_place, ship
+from pfedes.cluster.roster import Node, Roster
+from pfedes.config import configure
+from pfedes.data import sources
+from pfedes.files import sync_directory, writing
+from pfedes.fleet.base import RuntimeConfig
+from pfedes.sweep import Cell, Hand, Outcome, outcome_of
+
+POLL = 0.1  # seconds
+RUN = "run"  # the directory of the run in its place
+BETWEEN_SIGNS = 1.0  # seconds between a worker's signs of life
+LONGEST_SILENCE = 60.0  # seconds after which it must be taken for frozen
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell as a worker sees it."""
+
+    name: str
+    config: str
+    place: str  # on the worker's machine; the run is, or will be, in it
+    data: str  # the digest of the data set, '' if participants bring their own
+    topic: str  # where to give signs of life
+    attempt: str
+
+
+_hand: tuple[str, Hand] | None = None  # a process is one worker with one thread
+
+
+def carry_out(job: Job) -> str:
+    """Runs a cell to its end in a child process: '' or the reason why it has no result."""
+    global _hand  # noqa: PLW0603
+    worker: Any = get_worker()
+    key = worker.get_current_task()
+    config_file = Path(job.place, "config.toml")
+    config_file.write_text(job.config)
+    cell = Cell(job.name, configure(config_file), Path(job.place, RUN))
+    hand = _hand_for(job, cell)
+    hand.begin(cell)
+    next_sign = 0.0
+    while (outcome := hand.poll()) is None:
+        task = worker.state.tasks.get(key)
+        if task is None or task.state != "executing":  # it was cancelled, or its driver is gone
+            _hand = None
+            hand.close()
+            shutil.rmtree(job.place, ignore_errors=True)
+            return "nobody waits for it any more"
+        if time.monotonic() >= next_sign:
+            worker.log_event(job.topic, {"attempt": job.attempt, "rounds": cell.rounds_done()})
+            next_sign = time.monotonic() + BETWEEN_SIGNS
+        time.sleep(0.05)
+    return outcome.reason
+
+
+def _hand_for(job: Job, cell: Cell) -> Hand:
+    """The child process of this worker, if it looks for its data where this cell's is."""
+    global _hand  # noqa: PLW0603
+    own = not job.data or own_copy(cell.config.data, job.data) is not None
+    digest = "" if own else job.data
+    if _hand is None or _hand[0] != digest:
+        if _hand is not None:
+            _hand[1].close()
+        _hand = digest, Hand(PFEDES_RECEIVED=digest)
+    return _hand[1]
+
+
+class ClusterCrew(Work[Cell, Outcome]):
+    """The workers of a cluster, each with one cell at a time."""
+
+    def __init__(self, cells: Sequence[Cell], jobs: int, runtime: RuntimeConfig) -> None:
+        self._runtime = runtime
+        ours = {cell.config.data for cell in cells if not cell.config.participants}
+        self._datasets = {data: sources.load(data) for data in ours}
+        self._heard: dict[str, float] = {}  # when a cell last gave a sign of life, by name
+        self._rounds: dict[str, int] = {}  # that it had done by then
+        self._attempts: dict[str, str] = {}  # whose an attempt is; the latest of each cell alone
+        self._connection = Connection(runtime)
+        self._shipping = Shipping(self._connection)
+        self._topic = f"pfedes-{secrets.token_hex(8)}"
+        try:
+            self._connection.listen(self._topic, self._hear)
+            roster = Roster(self._connection, runtime, None, _admit)
+            roster.gather()
+        except BaseException:
+            self.close()
+            raise
+        self._dispatch = Dispatch(roster, self, cells, most=jobs)
+
+    @property
+    def open(self) -> bool:
+        return self._dispatch.open
+
+    def step(self) -> list[Outcome]:
+        return self._dispatch.step(POLL)
+
+    def working(self) -> dict[str, int]:
+        return {cell.name: self._rounds.get(cell.name, 0) for cell in self._dispatch.flying}
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def name(self, item: Cell) -> str:
+        return item.name
+
+    def choose(self, waiting: list[Errand[Cell]], node: Node) -> int:
+        return 0
+
+    async def carry(self, item: Cell, node: Node, claim: Callable[[], bool]) -> Outcome | None:
+        cell, attempt = item, secrets.token_hex(8)
+        self._attempts = {a: name for a, name in self._attempts.items() if name != cell.name}
+        self._attempts[attempt] = cell.name
+        moved = partial(self._hear, {"attempt": attempt, "rounds": cell.rounds_done()})
+        moved()
+        connection, address = self._connection, node.address
+        place = await connection.call(address, new_place)
+        if (cell.directory / "state").is_dir():  # begun somewhere else: it goes on from there
+            await ship(connection, address, cell.directory, f"{place}/{RUN}", moved=moved)
+        digest = ""
+        if (dataset := self._datasets.get(cell.config.data)) is not None:
+            digest = dataset.digest
+            await self._shipping.provide(node, cell.config.data, dataset, moved)
+        job = Job(cell.name, cell.config.to_toml(), place, digest, self._topic, attempt)
+        if reason := await connection.call(address, carry_out, job):
+            await connection.call(address, drop, place)
+            return Outcome(cell, None, reason) if claim() else None
+        with _beside(cell.directory) as work:
+            await fetch(connection, address, f"{place}/{RUN}", work, moved)
+            await connection.call(address, drop, place)
+            if not claim():
+                return None
+            _replace(cell.directory, work)
+        return outcome_of(cell)
+
+    def is_overdue(self, item: Cell, seconds: float) -> bool:
+        chosen = self._runtime.deadline
+        silence = time.monotonic() - self._heard.get(item.name, time.monotonic())
+        return silence > (LONGEST_SILENCE if chosen == "auto" else chosen)
+
+    def give_up(self, item: Cell, reason: str) -> Outcome:
+        return Outcome(item, None, reason)
+
+    def _hear(self, sign: dict[str, Any]) -> None:
+        if (name := self._attempts.get(sign["attempt"])) is not None:
+            self._heard[name] = time.monotonic()
+            self._rounds[name] = sign["rounds"]
+
+
+async def _admit(node: Node) -> None:
+    """Every cell brings along what it needs."""
+
+
+@contextmanager
+def _beside(directory: Path) -> Iterator[Path]:
+    """An empty directory next to where another will be."""
+    with writing(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _replace(directory: Path, work: Path) -> None:
+    """Puts a finished run in its place, where an unfinished part of it may be."""
+    with writing(directory):
+        work.chmod(0o755)  # mkdtemp made it for the owner alone
+        if directory.exists():
+            shutil.rmtree(directory)
+        os.rename(work, directory)
+        sync_directory(directory.parent)
