@@ -10,6 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pfedes import Config, Listener
+from pfedes.admission import Verdict
+from running import small
+
+SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"], "runtime__report": False}
 DASK = [sys.executable, "-m", "dask"]
 PATIENCE = 60.0  # seconds
 
@@ -117,6 +122,11 @@ class Cluster:
         self.nodes[name] = self._start(name, words, env or {})
         return self.nodes[name]
 
+    def wait_for(self, nodes: int) -> None:
+        """Until so many have registered with the scheduler."""
+        log = self.place / "scheduler.log"
+        wait_until(lambda: log.read_text().count("Register worker") >= nodes, f"{nodes} nodes")
+
     @property
     def settings(self) -> dict[str, Any]:
         """What a configuration needs to use it."""
@@ -133,3 +143,26 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         for process in [*self.nodes.values(), self.scheduler]:
             process.end()
+
+
+def on(cluster: Cluster, method: str = "pfedes", **settings: Any) -> Config:
+    """The small configuration, to be run on a cluster."""
+    return small(method, **{**SETTINGS, **cluster.settings, **settings})
+
+
+def log_of(directory: Path) -> str:
+    return (directory / "run.log").read_text()
+
+
+class AtFirstAnswer(Listener):
+    """Does something once, when the first client of a round has answered."""
+
+    def __init__(self, deed: Callable[[], object], round: int = 2) -> None:
+        self.deed = deed
+        self.round = round
+        self.done = False
+
+    def client_done(self, verdict: Verdict) -> None:
+        if verdict.task.round == self.round and not self.done:
+            self.done = True
+            self.deed()

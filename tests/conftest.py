@@ -1,11 +1,14 @@
 """Fixtures: a small configuration, and a data cache that outlives a test run."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from clusters import Cluster
 
 SMALL: Mapping[str, Any] = {
     "data.limit": 200,
@@ -40,3 +43,27 @@ def cifar() -> Path:
     if not (path / "cifar10").is_dir():
         pytest.skip("needs the real CIFAR-10: set PFEDES_DATA to the directory that holds cifar10/")
     return path.resolve()
+
+
+@pytest.fixture(scope="session")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
+    """A cluster to which nothing happens."""
+    from clusters import Cluster
+
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.add("node1")
+        cluster.add("node2")
+        cluster.wait_for(2)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def serial_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a cluster must give too."""
+    from clusters import SETTINGS
+    from pfedes import Federation
+    from running import result, small
+
+    return result(
+        Federation(small(**SETTINGS), out=tmp_path_factory.mktemp("serial") / "run").run()
+    )

@@ -5,8 +5,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from pfedes.cluster.remote import pack, perform
 from pfedes.errors import ClusterError, ConfigError
 from pfedes.fleet.base import RuntimeConfig
 
@@ -22,7 +23,8 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 5  # seconds, for the scheduler to answer
+PATIENCE = 5  # seconds, for the scheduler to answer at all
+LONGEST_PAUSE = 30  # seconds in which a busy one may not; one that is gone is noticed at once
 
 
 class Connection:
@@ -72,27 +74,45 @@ class Connection:
         worker: str,
         function: Callable[P, R],
         *arguments: P.args,
-        **named: P.kwargs,
+        **_: P.kwargs,
     ) -> R:
         """What a function returns on one worker and on no other, called once and never repeated."""
+        answer: R = await self._perform(worker, function, arguments, [])
+        return answer
+
+    async def call_with(
+        self,
+        worker: str,
+        function: Callable[Concatenate[bytes, P], R],
+        data: bytes,
+        *arguments: P.args,
+        **_: P.kwargs,
+    ) -> R:
+        """The same with many bytes, which do not pass through the scheduler."""
+        place = await self._client.scatter(data, workers=[worker], direct=True, hash=False)
+        answer: R = await self._perform(worker, function, arguments, [place])
+        return answer
+
+    async def _perform(
+        self,
+        worker: str,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        placed: list[Any],
+    ) -> Any:
         task = self._client.submit(
-            function,
-            *arguments,
-            **named,
+            perform,
+            *pack(function, arguments),
+            *placed,
             workers=[worker],
             allow_other_workers=False,
             pure=False,
             retries=0,
         )
         try:
-            answer: R = await task
+            return await task
         finally:
             task.release()
-        return answer
-
-    async def place(self, worker: str, data: bytes) -> Any:
-        """Bytes brought to a worker; stands for them among the arguments of a call."""
-        return await self._client.scatter(data, workers=[worker], direct=True, hash=False)
 
     def listen(self, topic: str, hear: Callable[[Any], None]) -> None:
         """Calls `hear` with everything that is said on any worker about a topic."""
@@ -106,7 +126,7 @@ class Connection:
             log.info("leaving %s: %s", self.address, error)
 
     async def _workers(self) -> dict[str, int]:
-        return await asyncio.wait_for(self._client.nthreads(), PATIENCE)
+        return await asyncio.wait_for(self._client.nthreads(), LONGEST_PAUSE)
 
     def _gone(self) -> ClusterError:
         return ClusterError(f"the scheduler at {self.address} is gone: start it again")
@@ -114,7 +134,15 @@ class Connection:
 
 def _security(runtime: RuntimeConfig) -> "distributed.Security | None":
     if not runtime.tls_ca:
-        return None  # Dask's own configuration decides
+        if not runtime.cluster.startswith("tls://"):
+            return None
+        theirs = distributed.Security()  # as Dask's own configuration has it
+        if theirs.get_connection_args("client").get("ssl_context") is None:
+            raise ConfigError(
+                f"{runtime.cluster} needs certificates: --tls DIR, or runtime.tls_ca, tls_cert "
+                "and tls_key, or Dask's own configuration"
+            )
+        return theirs
     files = {"tls_ca": runtime.tls_ca, "tls_cert": runtime.tls_cert, "tls_key": runtime.tls_key}
     for key, name in files.items():
         try:
@@ -131,8 +159,6 @@ def _security(runtime: RuntimeConfig) -> "distributed.Security | None":
 
 def _reason(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if "ssl_context" in text:
-        return "tls:// needs certificates: --tls DIR, or runtime.tls_ca, tls_cert and tls_key"
     if "certificate" in text.lower():
         return "its certificate and yours are not of the same authority (runtime.tls_ca, tls_cert)"
     if "Timed out" in text:

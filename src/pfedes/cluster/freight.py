@@ -36,8 +36,7 @@ async def ship(
         await connection.call(worker, begin, place, name)
         with (source / name).open("rb") as file:
             for offset in range(0, size, PIECE):
-                piece = await connection.place(worker, file.read(PIECE))
-                await connection.call(worker, add, place, name, offset, piece)
+                await connection.call_with(worker, add, file.read(PIECE), place, name, offset)
                 moved()
 
 
@@ -54,7 +53,7 @@ async def fetch(
             raise WireError(f"a worker sends a file named {name!r:.120}")
         begin(str(target), name)
         for offset in range(0, size, PIECE):
-            add(str(target), name, offset, await connection.call(worker, read, place, name, offset))
+            add(await connection.call(worker, read, place, name, offset), str(target), name, offset)
             moved()
 
 
@@ -81,7 +80,7 @@ def begin(place: str, name: str) -> None:
     path.touch()
 
 
-def add(place: str, name: str, offset: int, piece: bytes) -> None:
+def add(piece: bytes, place: str, name: str, offset: int) -> None:
     with Path(place, name).open("r+b") as file:
         file.seek(offset)
         file.write(piece)

@@ -26,7 +26,7 @@ from pfedes.errors import DamageError, DiskError
 from pfedes.fleet.base import Failure, Reply, RuntimeConfig, Scored, Task
 from pfedes.fleet.frames import from_task, to_answer
 from pfedes.fleet.host import ClientHost
-from pfedes.fleet.node import Done, Order, Run, prepare, work
+from pfedes.fleet.node import Done, Order, Run, prepare, work, work_from
 from pfedes.fleet.pace import Pace
 from pfedes.payload import decode, encode
 from pfedes.population import Dealt
@@ -172,8 +172,7 @@ class Tasks(Work[Task, Returned]):
             done = await fleet._connection.call(node.address, work, order)
         if done.lacks:
             state = await self._aside(self._state, task)
-            carried = await fleet._connection.place(node.address, state)
-            done = await fleet._connection.call(node.address, work, order, carried)
+            done = await fleet._connection.call_with(node.address, work_from, state, order)
         if not claim():
             return None
         answer = await self._aside(self._committed, task, done, attempt)

@@ -122,11 +122,19 @@ def prepare(run: Run) -> str:
     return "ready"
 
 
-def work(order: Order, carried: bytes | None = None) -> Done:
-    """Carries out an order, unless the state to start from is neither sent nor here."""
+def work(order: Order) -> Done:
+    """Carries out an order, unless the state to start from would have to be sent."""
+    return _work(order, None)
+
+
+def work_from(state: bytes, order: Order) -> Done:
+    """Carries out an order that starts from the state that was sent with it."""
+    return _work(order, state)
+
+
+def _work(order: Order, base: bytes | None) -> Done:
     desk = _desk_for(order.run)
     kind, task = to_task(decode(order.message))
-    base = carried
     if base is None and task.base in order.versions:
         base = _kept.get(order.kept)
         if base is None and order.clients:

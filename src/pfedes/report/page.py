@@ -124,6 +124,8 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
         ),
     )
     yield "made on", f"{about.get('processor') or 'unknown'}, {about.get('cores', '?')} cores"
+    if config.runtime.fleet == "cluster" and config.runtime.mixed_hardware:
+        yield "nodes", "of different processors, perhaps: bit equality is not promised"
     if isinstance(command := about.get("command"), list) and command:
         yield "begun with", shlex.join([str(command[0]).rpartition("/")[2], *map(str, command[1:])])
 

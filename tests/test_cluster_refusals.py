@@ -1,0 +1,246 @@
+"""Who may join a cluster run, and what is said when there is no cluster to run on."""
+
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+
+import pfedes
+from clusters import AtFirstAnswer, Cluster, authority, log_of, on
+from pfedes import ClusterError, Config, ConfigError, Federation, configure
+from pfedes.cluster.joining import Facts, differences
+from running import result
+from test_kills import Started
+
+ODD = {
+    "two-threads": "2 threads: start it with --nthreads 1",
+    "small": "of free memory, 537 MB are needed",
+    "other-source": "pfedes 0.0.1 (source",
+    "other-processor": "its training gives other bits",
+}
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One node that is as it should be, and four that are not."""
+    place = tmp_path_factory.mktemp("crowd")
+    other = place / "other"
+    shutil.copytree(Path(pfedes.__file__).parent, other / "pfedes")
+    names = other / "pfedes" / "__init__.py"
+    version = f'__version__ = "{pfedes.__version__}"'
+    names.write_text(names.read_text().replace(version, '__version__ = "0.0.1"'))
+    with Cluster(place / "cluster") as cluster:
+        cluster.add("good")
+        cluster.add("two-threads", "--nthreads", "2")
+        cluster.add("small", "--no-nanny", "--memory-limit", "700MB")
+        cluster.add("other-source", env={"PYTHONPATH": str(other)})
+        cluster.add("other-processor", env={"ATEN_CPU_CAPABILITY": "default"})
+        cluster.wait_for(5)
+        yield cluster
+
+
+def test_nodes_that_differ_are_named_and_left_out(crowd: Cluster, tmp_path: Path) -> None:
+    settings = {"train__rounds": 1}
+    run = Federation(on(crowd, **settings), out=tmp_path / "run").run()
+    said = log_of(run.directory)
+    for name, why in ODD.items():
+        (line,) = [line for line in said.splitlines() if f"left out: {name}: " in line]
+        assert why in line
+    assert f"1 node of {crowd.address}" in said
+
+
+def test_other_processors_may_be_accepted(crowd: Cluster, tmp_path: Path) -> None:
+    settings = {"train__rounds": 1, "runtime__mixed_hardware": True, "runtime__report": True}
+    run = Federation(on(crowd, **settings), out=tmp_path / "run").run()
+    said = log_of(run.directory)
+    assert f"2 nodes of {crowd.address}" in said
+    assert "other-processor (" in said
+    assert "gives other bits, and may join" in said
+    report = (run.directory / "report.html").read_text()
+    assert "bit equality is not promised" in report
+
+
+def test_what_differs_is_said_in_full() -> None:
+    ours = Facts({"Python": "3.11.7", "torch": "2.13.0"}, "A", "bits", memory=10**10)
+    theirs = Facts({"Python": "3.12.1", "torch": "2.13.0"}, "B", "other", memory=10**6)
+    assert list(differences(ours, theirs, 4, mixed=False)) == [
+        "Python 3.12.1, the driver has 3.11.7",
+        "4 threads: start it with --nthreads 1",
+        "1 MB of free memory, 537 MB are needed",
+    ]
+    alike = Facts(ours.versions, "B", "other", memory=10**10)
+    assert list(differences(ours, alike, 1, mixed=True)) == []
+    (why,) = differences(ours, alike, 1, mixed=False)
+    assert why.startswith("its training gives other bits (B; the driver: A)")
+
+
+def refused(config: Config, directory: Path) -> str:
+    """What the command says that cannot begin: the last line, after which nothing is left."""
+    run = Started(directory, config)
+    assert run.end() == 2, run.said
+    assert "Traceback" not in run.said
+    assert not directory.exists()
+    return run.said.splitlines()[-1]
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    tls = authority(tmp_path / "tls")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"tls://127.0.0.1:{nobody.getsockname()[1]}"
+        config = configure(cluster=address, tls=tls, settings={"data.limit": 100})
+        said = refused(config, tmp_path / "run")
+    assert said == (
+        f"pfedes: no connection to {address}: nothing answers there within 5 s; "
+        "is the scheduler running?"
+    )
+
+
+def test_a_certificate_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = authority(tmp_path / "strange")
+    with Cluster(tmp_path / "cluster") as cluster:
+        wrong = configure(cluster=cluster.address, tls=strange, settings={"data.limit": 100})
+        assert "are not of the same authority" in refused(wrong, tmp_path / "run")
+
+        def reason(**settings: str) -> str:
+            with pytest.raises((ClusterError, ConfigError)) as refusal:
+                Federation(on(cluster, **settings), out=tmp_path / "run").run()
+            assert not (tmp_path / "run").exists()
+            return str(refusal.value)
+
+        # A scheduler that is known to us need not know us.
+        ours = {f"runtime__tls_{kind}": str(strange / f"{kind}.pem") for kind in ("cert", "key")}
+        hung_up = "it hung up; does it expect tls://, and a certificate of its own authority?"
+        assert hung_up in reason(**ours)
+        nothing = {f"runtime__tls_{kind}": "" for kind in ("ca", "cert", "key")}
+        plain = cluster.address.replace("tls", "tcp")
+        assert hung_up in reason(**nothing, runtime__cluster=plain)
+        assert "needs certificates: --tls DIR" in reason(**nothing)
+
+
+def test_certificates_of_dasks_own_configuration(two_nodes: Cluster, tmp_path: Path) -> None:
+    files = {"ca-file": "ca.pem", "client.cert": "cert.pem", "client.key": "key.pem"}
+    theirs = {f"distributed.comm.tls.{k}": str(two_nodes.tls / file) for k, file in files.items()}
+    nothing = {f"runtime__tls_{kind}": "" for kind in ("ca", "cert", "key")}
+    with dask.config.set(theirs):
+        config = on(two_nodes, train__rounds=1, **nothing)
+        assert Federation(config, out=tmp_path / "run").run().finished
+
+
+def test_a_cluster_without_workers(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        config = on(cluster, runtime__wait_for_nodes=1)
+        run = Started(tmp_path / "run", config)
+        assert run.end() == 2, run.said
+        first, last = run.said.splitlines()
+        who = f"no worker of {cluster.address} can be used"
+        assert first == f"pfedes: warning: {who}: waiting up to 1 s for one to join"
+        assert last == f"pfedes: {who}, and none has joined within 1 s"
+
+
+def test_the_only_worker_is_killed_and_another_comes(
+    serial_result: dict[str, Any], tmp_path: Path
+) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        only = cluster.add("only", "--no-nanny")
+
+        def kill_and_replace() -> None:
+            only.end()
+            cluster.add("another", "--no-nanny")
+
+        listener = AtFirstAnswer(kill_and_replace)
+        run = Federation(on(cluster), out=tmp_path / "run", listener=listener).run()
+    assert result(run) == serial_result
+    who = f"no worker of {cluster.address} can be used: waiting up to 300 s for one to join"
+    assert who in log_of(run.directory)
+
+
+def test_workers_that_can_all_not_be_used(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.add("two-threads", "--nthreads", "2")
+        cluster.wait_for(1)
+        said = refused(on(cluster), tmp_path / "run")
+    who = f"no worker of {cluster.address} can be used: two-threads: 2 threads"
+    assert said.startswith(f"pfedes: {who}")
+
+
+DEADLY = """
+import os
+from pfedes import MethodConfig, Standalone
+
+class DeadlyConfig(MethodConfig):
+    name: str = "deadly_there:Deadly"
+
+class Deadly(Standalone):
+    Config = DeadlyConfig
+    def client_round(self, client, download, ctx):
+        if client.name == "client-0001":
+            os._exit(1)
+        return super().client_round(client, download, ctx)
+"""
+
+
+def test_code_of_ones_own_must_be_there_and_may_be_deadly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "deadly_there.py").write_text(DEADLY)
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    settings = {"train__rounds": 1}
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.add("without")
+        cluster.wait_for(1)
+        config = on(cluster, "deadly_there:Deadly", **settings)
+        with pytest.raises(ClusterError, match=r"without: .*deadly_there"):
+            Federation(config, out=tmp_path / "none").run()
+        for number in (1, 2):
+            cluster.add(f"with{number}", env={"PYTHONPATH": str(tmp_path / "code")})
+        cluster.wait_for(3)
+        run = Federation(config, out=tmp_path / "run").run()
+    reasons = {row["client"]: row["reason"] for row in run.summary["failed_clients"]}
+    assert reasons == {"client-0001": "its worker died, 3 times"}
+    assert run.rounds[0]["answered"] == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"runtime.fleet": "cluster"}, "needs cluster = 'tls://host:port'"),
+        ({"runtime.cluster": "head:8786"}, "runtime.cluster = 'head:8786'"),
+        ({"runtime.tls_ca": "ca.pem"}, "belong together: give all three"),
+        ({"runtime.deadline": 0}, "runtime.deadline = 0"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        configure(settings=settings)
+    assert why in str(refusal.value)
+
+
+def test_certificates_that_are_not_there(tmp_path: Path) -> None:
+    config = configure(cluster="tls://127.0.0.1:1", tls=tmp_path, settings={"data.limit": 100})
+    with pytest.raises(ConfigError, match=r"runtime.tls_ca = .*ca.pem': No such file"):
+        Federation(config, out=tmp_path / "run").run()
+
+
+def test_where_a_run_is_done_does_not_identify_it() -> None:
+    here = configure()
+    there = configure(cluster="tls://head:8786", tls="certificates")
+    assert there.runtime.tls_key == str(Path("certificates/key.pem").absolute())
+    assert there.result_digest() == here.result_digest()
+    assert there.local_digest() == here.local_digest()
+    assert there.federation_digest() == here.federation_digest()
+
+
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("pfedes.cluster")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "pfedes.fleet.cluster", raising=False)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ConfigError, match=r"pip install 'pfedes\[cluster\]'"):
+        Federation(configure(cluster="tls://127.0.0.1:1"), out=tmp_path / "run").run()

@@ -1,0 +1,218 @@
+"""Sweeps on a cluster, and cell by cell without one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters import Cluster, Process, log_of, on, wait_until
+from pfedes import Config, ConfigError, Federation
+from pfedes.compare import cells_of
+from pfedes.sweep import Cell, Outcome, nth, run_cells
+from running import result, small, timeless
+from test_data import _binary
+
+METHODS = ["standalone", "lg_fedavg"]
+
+
+def common(rounds: int = 2, **settings: Any) -> Config:
+    tiny = {"models__pool": ["cnn5"], "runtime__report": False, "train__rounds": rounds}
+    return small("standalone", **{**tiny, **settings})
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pfedes", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def results(outcomes: list[Outcome]) -> dict[str, Any]:
+    return {o.cell.name: result(o.run) for o in outcomes if o.run is not None}
+
+
+def alone(cells: list[Cell], place: Path) -> dict[str, Any]:
+    """What the cells must give: each as a run of its own, in this process."""
+    return {
+        cell.name: result(Federation(cell.config, out=place / cell.name).run()) for cell in cells
+    }
+
+
+def leashed(node: Process) -> list[int]:
+    """The children that a node's worker holds on a leash."""
+    found = []
+    for pid in node.members():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:
+            continue
+        found += [pid] if "pfedes.leash" in words else []
+    return found
+
+
+def there(pids: list[int]) -> bool:
+    return any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_cells_come_home_as_ordinary_runs(two_nodes: Cluster, tmp_path: Path) -> None:
+    runtime = on(two_nodes).runtime
+    cells = cells_of(common(**two_nodes.settings), METHODS, [0, 1], tmp_path / "far")
+    expected = alone(cells, tmp_path / "alone")
+    # One was begun here; it goes on there.
+    (begun, *_) = cells_of(common(rounds=1), METHODS, [0], tmp_path / "far")
+    Federation(begun.config, out=begun.directory).run()
+
+    seen: list[dict[str, int]] = []
+    far = run_cells(cells, watch=lambda working, _: seen.append(dict(working)), cluster=runtime)
+    assert results(far) == expected
+    assert max(map(len, seen)) == 2  # side by side
+    assert max(rounds for working in seen for rounds in working.values()) > 0
+    assert {o.run.config.runtime.cluster for o in far if o.run is not None} == {""}
+    assert not list((tmp_path / "far").rglob(".seed-*"))
+
+    stamps = [(cell.directory / "summary.json").stat().st_mtime_ns for cell in cells]
+    assert results(run_cells(cells, cluster=runtime)) == expected
+    assert [(cell.directory / "summary.json").stat().st_mtime_ns for cell in cells] == stamps
+
+
+def test_the_real_command(two_nodes: Cluster, tmp_path: Path) -> None:
+    """What one method cannot do is that cell's failure, as it is on one machine."""
+    (tmp_path / "c.toml").write_text(
+        small("standalone", train__rounds=1, runtime__report=False).to_toml()
+    )
+    words = ["compare", "c.toml", "--methods", "standalone,fedavg"]
+    there = ["--cluster", two_nodes.address, "--tls", two_nodes.tls]
+    done = command(*words, "--out", "o", *there)
+    assert done.returncode == 0, done.stderr
+    assert "standalone/seed-0: " in done.stderr
+    records = {row["method"]: row for row in json.loads(Path("o/compare.json").read_text())}
+    assert "set models.pool to one architecture" in records["fedavg"]["reason"]
+    assert records["standalone"]["seeds"] == [0]
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_a_node_that_fails_has_its_cell_done_by_another(fault: str, tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        nodes = [cluster.add("node1", "--no-nanny"), cluster.add("node2", "--no-nanny")]
+        cluster.wait_for(2)
+        runtime = on(cluster, runtime__deadline=5).runtime
+        cells = cells_of(common(rounds=4), METHODS, [0], tmp_path / "far")
+        hit: list[int] = []
+
+        def strike(working: Any, _: object) -> None:
+            """One node, when both cells have done a round."""
+            if not hit and len(working) == 2 and min(working.values()) > 0:
+                hit.extend(leashed(nodes[0]))
+                nodes[0].send(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+
+        outcomes = run_cells(cells, watch=strike, cluster=runtime)
+        assert len(hit) == 1
+        assert results(outcomes) == alone(cells, tmp_path / "alone")
+        before = {o.cell.name: (o.cell.directory / "summary.json").read_bytes() for o in outcomes}
+        nodes[0].send(signal.SIGCONT)
+        # Thawed, it learns that nobody waits any more, and its child ends.
+        wait_until(lambda: not there(hit), "the end of the child")
+        after = {o.cell.name: (o.cell.directory / "summary.json").read_bytes() for o in outcomes}
+        assert after == before
+
+
+def test_a_killed_driver_leaves_nothing_running_and_is_repeated(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        nodes = [cluster.add("node1"), cluster.add("node2")]
+        cluster.wait_for(2)
+        (tmp_path / "c.toml").write_text(common(rounds=30).to_toml())
+        words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg", "--out", "o"]
+        words += ["--cluster", cluster.address, "--tls", str(cluster.tls)]
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "pfedes", *words], stderr=subprocess.PIPE, text=True
+        )
+        wait_until(lambda: all(leashed(node) for node in nodes), "both cells' start")
+        children = [pid for node in nodes for pid in leashed(node)]
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.communicate()
+        wait_until(lambda: not there(children), "the end of all children")
+        (tmp_path / "c.toml").write_text(common(rounds=1).to_toml())
+        again = command(*words)
+        assert again.returncode == 0, again.stderr
+        assert len(list(tmp_path.glob("o/*/seed-0/summary.json"))) == 2
+
+
+def test_data_is_sent_once_to_a_machine_that_lacks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _binary(tmp_path / "data" / "cifar10", "cifar10", rows=20)
+    monkeypatch.setenv("PFEDES_DATA", str(tmp_path / "data"))
+    settings = {"data__source": "cifar10", "data__limit": 0, "partition__classes_per_client": 4}
+    serial = Federation(common(**settings), out=tmp_path / "serial").run()
+    with Cluster(tmp_path / "cluster") as cluster:
+        # Two workers of one machine, as far as their caches go, and both without the files.
+        lacking = {"PFEDES_DATA": "", "PFEDES_CACHE": str(tmp_path / "cache")}
+        cluster.add("node1", env=lacking)
+        cluster.add("node2", env=lacking)
+        cluster.wait_for(2)
+        config = on(cluster, "standalone", train__rounds=2, **settings)
+        run = Federation(config, out=tmp_path / "run").run()
+        assert result(run) == result(serial)
+        assert log_of(run.directory).count("the data was sent to node") == 1
+        assert [path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()] == [
+            "received"
+        ]
+        # A cell's own process finds what was sent.
+        cells = cells_of(config, ["standalone"], [0], tmp_path / "far")
+        assert results(run_cells(cells, cluster=config.runtime)) == {
+            "standalone/seed-0": result(serial)
+        }
+        # Who has the same data needs none.
+        own = {"PFEDES_DATA": str(tmp_path / "data"), "PFEDES_CACHE": str(tmp_path / "own")}
+        cluster.nodes["node1"].end()
+        cluster.nodes["node2"].end()
+        cluster.add("node3", env=own)
+        cluster.wait_for(3)
+        run = Federation(config, out=tmp_path / "again").run()
+        assert result(run) == result(serial)
+        assert "the data was sent" not in log_of(run.directory)
+        assert not list((tmp_path / "own").glob("received-*"))
+
+
+def test_cell_by_cell_without_a_daemon(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(common(rounds=1).to_toml())
+    words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg"]
+    assert command(*words, "--count").stdout == "2\n"
+    assert not (tmp_path / "runs").exists()
+    first = command(*words, "--out", "o", "--cell", 1)
+    assert (first.returncode, first.stdout) == (0, "o/standalone/seed-0\n"), first.stderr
+    assert not (tmp_path / "o" / "compare.md").exists()
+    partly = command(*words, "--out", "o", "--collect", "--json")
+    records = {row["method"]: row for row in json.loads(partly.stdout)}
+    assert records["lg_fedavg"]["reason"] == "not finished: 0 of 1 rounds"
+    assert command(*words, "--out", "o", "--cell", 2).returncode == 0
+    whole = command(*words, "--out", "o", "--collect", "--json")
+    everything = command(*words, "--out", "p", "--json")
+    assert list(map(timeless, json.loads(whole.stdout))) == list(
+        map(timeless, json.loads(everything.stdout))
+    )
+    for wrong, why in (
+        (["--cell", 3, "--out", "o"], "--cell 3: there are 2 cells, 1 to 2"),
+        (["--cell", 1], "--cell needs --out, the directory that all cells share"),
+        (["--cell", 1, "--collect", "--out", "o"], "--cell and --collect exclude each other"),
+    ):
+        refused = command(*words, *wrong)
+        assert refused.returncode == 2
+        assert why in refused.stderr
+
+
+def test_cells_are_numbered_from_one(tmp_path: Path) -> None:
+    cells = cells_of(common(), METHODS, [0], tmp_path)
+    assert nth(cells, 1) is cells[0]
+    assert nth(cells, 2) is cells[1]
+    for number in (0, 3, -1):
+        with pytest.raises(ConfigError, match=f"--cell {number}: there are 2 cells"):
+            nth(cells, number)
