@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster import cluster
 from kernels import shares
 from methods import rounds_of_methods
 from rich.console import Console
@@ -30,6 +31,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "round": ("a round of CIFAR-10, N = 100, C = 10 %, E = E_fe = 5, augmented", versus_naive),
     "workers": ("a second worker, beside a second process of multiplications", speed_up),
     "scale": ("ten clients of CNN-5 asked in each round, of more and more", scale),
+    "cluster": ("two nodes over loopback with TLS, beside no cluster", cluster),
     "start": ("until something happens", start_up),
 }
 

@@ -1,5 +1,6 @@
 """Real clusters for tests: a scheduler and workers over loopback, with TLS."""
 
+import ctypes
 import json
 import os
 import signal
@@ -40,6 +41,11 @@ def authority(place: Path) -> Path:
     return place
 
 
+def _end_with_parent() -> None:
+    """Tests that are killed leave nothing behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of <sys/prctl.h>
+
+
 class Process:
     """One process that we started, in a session of its own."""
 
@@ -47,7 +53,12 @@ class Process:
         self.log = log
         with log.open("a") as file:
             self.process = subprocess.Popen(
-                words, stdout=file, stderr=file, env={**os.environ, **env}, start_new_session=True
+                words,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **env},
+                start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 (no threads of ours, no locks)
             )
 
     @property

@@ -51,8 +51,8 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
     from clusters import Cluster
 
     with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        cluster.add("node1")
-        cluster.add("node2")
+        cluster.add("node1", "--no-nanny")
+        cluster.add("node2", "--no-nanny")
         cluster.wait_for(2)
         yield cluster
 

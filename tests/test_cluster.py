@@ -50,7 +50,7 @@ def test_a_killed_worker_and_a_killed_node(
     what: str, serial_result: dict[str, Any], tmp_path: Path
 ) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("node1")
+        cluster.add("node1", "--no-nanny")
         victim = cluster.add("node2")
 
         def kill() -> None:
@@ -73,8 +73,8 @@ def test_a_frozen_node_that_thaws_later(
     share: bool, serial_result: dict[str, Any], tmp_path: Path
 ) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("node1")
-        frozen = cluster.add("node2")
+        cluster.add("node1", "--no-nanny")
+        frozen = cluster.add("node2", "--no-nanny")
         freeze = AtFirstAnswer(lambda: frozen.send(signal.SIGSTOP))
         config = on(cluster, runtime__deadline=4, runtime__share_directory=share)
         run = Federation(config, out=tmp_path / "run", listener=freeze).run()
@@ -101,8 +101,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 def test_a_killed_scheduler(serial_result: dict[str, Any], tmp_path: Path) -> None:
     directory = tmp_path / "run"
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("node1")
-        cluster.add("node2")
+        cluster.add("node1", "--no-nanny")
         run = Started(directory, on(cluster))
         run.wait_for_round(1)
         cluster.scheduler.end()
@@ -114,7 +113,7 @@ def test_a_killed_scheduler(serial_result: dict[str, Any], tmp_path: Path) -> No
     assert "Traceback" not in run.said
     assert open_run(directory).manifest.round >= 1
     with Cluster(tmp_path / "another", cluster.tls) as another:
-        another.add("node1")
+        another.add("node1", "--no-nanny")
         resumed = Federation.resume(directory, cluster=another.address).run()
     assert result(resumed) == serial_result
 

@@ -19,7 +19,7 @@ from test_kills import Started
 
 ODD = {
     "two-threads": "2 threads: start it with --nthreads 1",
-    "small": "of free memory, 537 MB are needed",
+    "small": "of free memory, 500 MB are needed",
     "other-source": "pfedes 0.0.1 (source",
     "other-processor": "its training gives other bits",
 }
@@ -35,11 +35,11 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     version = f'__version__ = "{pfedes.__version__}"'
     names.write_text(names.read_text().replace(version, '__version__ = "0.0.1"'))
     with Cluster(place / "cluster") as cluster:
-        cluster.add("good")
-        cluster.add("two-threads", "--nthreads", "2")
+        cluster.add("good", "--no-nanny")
+        cluster.add("two-threads", "--no-nanny", "--nthreads", "2")
         cluster.add("small", "--no-nanny", "--memory-limit", "700MB")
-        cluster.add("other-source", env={"PYTHONPATH": str(other)})
-        cluster.add("other-processor", env={"ATEN_CPU_CAPABILITY": "default"})
+        cluster.add("other-source", "--no-nanny", env={"PYTHONPATH": str(other)})
+        cluster.add("other-processor", "--no-nanny", env={"ATEN_CPU_CAPABILITY": "default"})
         cluster.wait_for(5)
         yield cluster
 
@@ -71,7 +71,7 @@ def test_what_differs_is_said_in_full() -> None:
     assert list(differences(ours, theirs, 4, mixed=False)) == [
         "Python 3.12.1, the driver has 3.11.7",
         "4 threads: start it with --nthreads 1",
-        "1 MB of free memory, 537 MB are needed",
+        "1 MB of free memory, 500 MB are needed",
     ]
     alike = Facts(ours.versions, "B", "other", memory=10**10)
     assert list(differences(ours, alike, 1, mixed=True)) == []
@@ -162,7 +162,7 @@ def test_the_only_worker_is_killed_and_another_comes(
 
 def test_workers_that_can_all_not_be_used(tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("two-threads", "--nthreads", "2")
+        cluster.add("two-threads", "--no-nanny", "--nthreads", "2")
         cluster.wait_for(1)
         said = refused(on(cluster), tmp_path / "run")
     who = f"no worker of {cluster.address} can be used: two-threads: 2 threads"
@@ -193,7 +193,7 @@ def test_code_of_ones_own_must_be_there_and_may_be_deadly(
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
     settings = {"train__rounds": 1}
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("without")
+        cluster.add("without", "--no-nanny")
         cluster.wait_for(1)
         config = on(cluster, "deadly_there:Deadly", **settings)
         with pytest.raises(ClusterError, match=r"without: .*deadly_there"):

@@ -12,9 +12,10 @@ import pytest
 
 from clusters import Cluster, Process, log_of, on, wait_until
 from pfedes import Config, ConfigError, Federation
+from pfedes.cli import execute
 from pfedes.compare import cells_of
 from pfedes.sweep import Cell, Outcome, nth, run_cells
-from running import result, small, timeless
+from running import result, small
 from test_data import _binary
 
 METHODS = ["standalone", "lg_fedavg"]
@@ -126,7 +127,7 @@ def test_a_node_that_fails_has_its_cell_done_by_another(fault: str, tmp_path: Pa
 
 def test_a_killed_driver_leaves_nothing_running_and_is_repeated(tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        nodes = [cluster.add("node1"), cluster.add("node2")]
+        nodes = [cluster.add("node1", "--no-nanny"), cluster.add("node2", "--no-nanny")]
         cluster.wait_for(2)
         (tmp_path / "c.toml").write_text(common(rounds=30).to_toml())
         words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg", "--out", "o"]
@@ -140,8 +141,7 @@ def test_a_killed_driver_leaves_nothing_running_and_is_repeated(tmp_path: Path) 
         driver.communicate()
         wait_until(lambda: not there(children), "the end of all children")
         (tmp_path / "c.toml").write_text(common(rounds=1).to_toml())
-        again = command(*words)
-        assert again.returncode == 0, again.stderr
+        assert execute(words) == 0
         assert len(list(tmp_path.glob("o/*/seed-0/summary.json"))) == 2
 
 
@@ -155,8 +155,8 @@ def test_data_is_sent_once_to_a_machine_that_lacks_it(
     with Cluster(tmp_path / "cluster") as cluster:
         # Two workers of one machine, as far as their caches go, and both without the files.
         lacking = {"PFEDES_DATA": "", "PFEDES_CACHE": str(tmp_path / "cache")}
-        cluster.add("node1", env=lacking)
-        cluster.add("node2", env=lacking)
+        cluster.add("node1", "--no-nanny", env=lacking)
+        cluster.add("node2", "--no-nanny", env=lacking)
         cluster.wait_for(2)
         config = on(cluster, "standalone", train__rounds=2, **settings)
         run = Federation(config, out=tmp_path / "run").run()
@@ -174,7 +174,7 @@ def test_data_is_sent_once_to_a_machine_that_lacks_it(
         own = {"PFEDES_DATA": str(tmp_path / "data"), "PFEDES_CACHE": str(tmp_path / "own")}
         cluster.nodes["node1"].end()
         cluster.nodes["node2"].end()
-        cluster.add("node3", env=own)
+        cluster.add("node3", "--no-nanny", env=own)
         cluster.wait_for(3)
         run = Federation(config, out=tmp_path / "again").run()
         assert result(run) == result(serial)
@@ -182,31 +182,38 @@ def test_data_is_sent_once_to_a_machine_that_lacks_it(
         assert not list((tmp_path / "own").glob("received-*"))
 
 
-def test_cell_by_cell_without_a_daemon(tmp_path: Path) -> None:
+def test_cell_by_cell_without_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.toml").write_text(common(rounds=1).to_toml())
-    words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg"]
-    assert command(*words, "--count").stdout == "2\n"
+
+    def said(*words: str) -> str:
+        common_words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg"]
+        capsys.readouterr()
+        assert execute([*common_words, *words]) == 0
+        return capsys.readouterr().out
+
+    assert said("--count") == "2\n"
     assert not (tmp_path / "runs").exists()
-    first = command(*words, "--out", "o", "--cell", 1)
-    assert (first.returncode, first.stdout) == (0, "o/standalone/seed-0\n"), first.stderr
+    assert said("--out", "o", "--cell", "1") == "o/standalone/seed-0\n"
     assert not (tmp_path / "o" / "compare.md").exists()
-    partly = command(*words, "--out", "o", "--collect", "--json")
-    records = {row["method"]: row for row in json.loads(partly.stdout)}
-    assert records["lg_fedavg"]["reason"] == "not finished: 0 of 1 rounds"
-    assert command(*words, "--out", "o", "--cell", 2).returncode == 0
-    whole = command(*words, "--out", "o", "--collect", "--json")
-    everything = command(*words, "--out", "p", "--json")
-    assert list(map(timeless, json.loads(whole.stdout))) == list(
-        map(timeless, json.loads(everything.stdout))
-    )
-    for wrong, why in (
-        (["--cell", 3, "--out", "o"], "--cell 3: there are 2 cells, 1 to 2"),
-        (["--cell", 1], "--cell needs --out, the directory that all cells share"),
-        (["--cell", 1, "--collect", "--out", "o"], "--cell and --collect exclude each other"),
-    ):
-        refused = command(*words, *wrong)
-        assert refused.returncode == 2
-        assert why in refused.stderr
+    partly = {row["method"]: row for row in json.loads(said("--out", "o", "--collect", "--json"))}
+    assert partly["lg_fedavg"]["reason"] == "not finished: 0 of 1 rounds"
+    assert said("--out", "o", "--cell", "2") == "o/lg_fedavg/seed-0\n"
+    whole = said("--out", "o", "--collect", "--json")
+    assert json.loads(whole) == json.loads(said("--out", "o", "--json"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("--cell 3 --out o", "--cell 3: there are 2 cells, 1 to 2"),
+        ("--cell 1", "--cell needs --out, the directory that all cells share"),
+        ("--cell 1 --collect --out o", "--cell and --collect exclude each other"),
+    ],
+)
+def test_cells_that_cannot_be(wrong: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "--methods", "standalone,lg_fedavg", *wrong.split()]
+    assert execute(words) == 2
+    assert why in capsys.readouterr().err
 
 
 def test_cells_are_numbered_from_one(tmp_path: Path) -> None:

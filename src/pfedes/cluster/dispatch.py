@@ -173,11 +173,16 @@ class Dispatch(Generic[T, R]):
                 flight.cancel()
                 if not flight.late:
                     results += self._repeat(flight, "its worker died")
-            elif not flight.late and self.work.is_overdue(flight.errand.item, flight.seconds):
+            elif not flight.late and self._is_overdue(flight):
                 flight.late = True
                 self.roster.suspend(flight.node)
                 results += self._repeat(flight, f"no answer within {flight.seconds:.0f} s")
         return results
+
+    def _is_overdue(self, flight: Flight[T]) -> bool:
+        # Each attempt has twice the time of the one before: what takes long is not what is frozen.
+        patience = 2**flight.errand.attempts
+        return self.work.is_overdue(flight.errand.item, flight.seconds / patience)
 
     def _repeat(self, flight: Flight[T], reason: str) -> list[R]:
         errand = flight.errand
@@ -198,6 +203,8 @@ class Dispatch(Generic[T, R]):
     def _close(self, errand: Errand[T]) -> None:
         """An errand needs doing but once."""
         errand.closed = True
+        if not errand.attempts:
+            return  # it is under way nowhere else, and waits for nobody
         self.waiting = [other for other in self.waiting if other is not errand]
         for flight in [flight for flight in self._flights if flight.errand is errand]:
             self._flights.discard(flight)

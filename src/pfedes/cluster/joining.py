@@ -34,7 +34,7 @@ from pfedes.report.formats import measured
 from pfedes.seeding import Streams
 from pfedes.training import TrainConfig
 
-LEAST_MEMORY = 512 * 2**20  # bytes; a worker with torch and a client of CNN-1 takes about that
+LEAST_MEMORY = 500_000_000  # bytes; a worker with torch and a client of CNN-1 takes about that
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 

@@ -39,6 +39,7 @@ R = TypeVar("R")
 
 UNKNOWN_DEADLINE = 600.0  # seconds, while nobody knows how long a task takes
 LEAST_DEADLINE, TIMES_EXPECTED = 60.0, 10.0
+LOOK_AHEAD = 256  # waiting tasks among which a warm one is looked for
 WRITERS = 4  # threads that read and commit states
 
 Kind = Literal["answer", "score"]
@@ -150,7 +151,8 @@ class Tasks(Work[Task, Returned]):
         warm = self.fleet._warm
         if not warm:
             return 0
-        homes = [warm[e.item.client].address if e.item.client in warm else "" for e in waiting]
+        near = [errand.item.client for errand in waiting[:LOOK_AHEAD]]
+        homes = [warm[client].address if client in warm else "" for client in near]
         if node.address in homes:
             return homes.index(node.address)
         there = self.fleet._roster.nodes
