@@ -2,15 +2,18 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clusters import SETTINGS, AtFirstAnswer, Cluster, log_of, on
+from clusters import SETTINGS, Cluster, Gate, Meanwhile, Process, log_of, on
 from pfedes import Federation, open_run
 from running import result, small
 from test_kills import Started
+
+GATED = "gated:Gated"
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -45,52 +48,47 @@ def test_begun_with_workers_and_resumed_on_a_cluster(
     assert run.config.runtime.fleet == "cluster"
 
 
-@pytest.mark.parametrize("what", ["worker", "node"])
-def test_a_killed_worker_and_a_killed_node(
-    what: str, serial_result: dict[str, Any], tmp_path: Path
-) -> None:
-    with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("node1", "--no-nanny")
-        victim = cluster.add("node2")
-
-        def kill() -> None:
-            _, *below = victim.members()
-            assert below
-            for pid in below if what == "worker" else [victim.pid, *below]:
-                os.kill(pid, signal.SIGKILL)
-
-        listener = AtFirstAnswer(kill)
-        run = Federation(on(cluster), out=tmp_path / "run", listener=listener).run()
-    assert result(run) == serial_result
-    said = log_of(run.directory)
-    assert "node2 has left the cluster" in said
-    # It was at work on one client, whose round another worker repeated; nobody else's was.
-    assert said.count("on node2: its worker died (attempt 1 of 3)") == said.count("attempt") == 1
-
-
 @pytest.mark.parametrize("share", [False, True])
-def test_a_frozen_node_that_thaws_later(
-    share: bool, serial_result: dict[str, Any], tmp_path: Path
-) -> None:
+def test_workers_and_nodes_that_die_or_freeze(share: bool, tmp_path: Path) -> None:
+    """One fault in each round, to whoever trains a certain client at that moment."""
+    rounds = {"train__rounds": 4}
+    serial = Federation(small(GATED, **{**SETTINGS, **rounds}), out=tmp_path / "serial").run()
+    gate = Gate(tmp_path / "gate")
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("node1", "--no-nanny")
-        frozen = cluster.add("node2", "--no-nanny")
-        freeze = AtFirstAnswer(lambda: frozen.send(signal.SIGSTOP))
-        config = on(cluster, runtime__deadline=4, runtime__share_directory=share)
-        run = Federation(config, out=tmp_path / "run", listener=freeze).run()
-        assert result(run) == serial_result
-        assert "on node2: no answer within 4 s (attempt 1 of 3)" in log_of(run.directory)
+        for name in ("a", "b", "c"):
+            cluster.add(name, env=gate.environment)
+        cluster.wait_for(3)
+        frozen: list[Process] = []
+
+        def do_harm() -> None:
+            os.kill(gate.holder(0, 1), signal.SIGKILL)  # Dask restarts it
+            gate.open(0, 1)
+            cluster.node_of(gate.holder(0, 2)).end()
+            gate.open(0, 2)
+            frozen.append(cluster.node_of(gate.holder(0, 3)))
+            frozen[0].send(signal.SIGSTOP)
+            gate.open(0, 3, 4)
+
+        config = on(cluster, GATED, **rounds, runtime__deadline=6, runtime__share_directory=share)
+        with Meanwhile(do_harm):
+            run = Federation(config, out=tmp_path / "run").run()
+        assert result(run) == result(serial)
+        said = log_of(run.directory)
+        assert said.count("client-0001 on") == 3  # nobody else's round was repeated
+        assert said.count("its worker died (attempt 1 of 3)") == 2
+        assert said.count("no answer within 6 s (attempt 1 of 3)") == 1
+
         before = files_of(run.directory)
-        frozen.send(signal.SIGCONT)
+        frozen[0].send(signal.SIGCONT)
         # It finishes what it was at, and is then free again: a second run counts on it.
-        again = Federation(on(cluster), out=tmp_path / "again").run()
-        assert result(again) == serial_result
+        again = Federation(on(cluster, GATED, **rounds), out=tmp_path / "again").run()
+        assert result(again) == result(serial)
         assert f"2 nodes of {cluster.address}" in log_of(again.directory)
-        late = {name: data for name, data in files_of(run.directory).items() if name not in before}
-        assert files_of(run.directory).items() >= before.items()
-        assert all(Path(name).name.startswith(".00002-") for name in late)
+        after = files_of(run.directory)
+        assert after.items() >= before.items()
+        assert all(Path(name).name.startswith(".00003-") for name in after.keys() - before.keys())
         resumed = Federation.resume(run.directory).run()
-        assert result(resumed) == serial_result  # which lists all files: what came late is gone
+        assert result(resumed) == result(serial)  # which lists all files: what came late is gone
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -98,36 +96,63 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 
 
-def test_a_killed_scheduler(serial_result: dict[str, Any], tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("node1", "--no-nanny")
-        run = Started(directory, on(cluster))
-        run.wait_for_round(1)
-        cluster.scheduler.end()
-        assert run.end() == 2, run.said
-        address = cluster.address
-    last = run.said.splitlines()[-1]
-    assert f"pfedes: the scheduler at {address} is gone" in last
-    assert f"'pfedes resume {directory}'" in last
-    assert "Traceback" not in run.said
-    assert open_run(directory).manifest.round >= 1
-    with Cluster(tmp_path / "another", cluster.tls) as another:
-        another.add("node1", "--no-nanny")
-        resumed = Federation.resume(directory, cluster=another.address).run()
-    assert result(resumed) == serial_result
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Gate]]:
+    """A cluster of one node, whose driver is to be stopped."""
+    gate = Gate(tmp_path_factory.mktemp("gated") / "gate")
+    with Cluster(tmp_path_factory.mktemp("gated")) as cluster:
+        cluster.add("node", "--no-nanny", env=gate.environment)
+        cluster.wait_for(1)
+        yield cluster, gate
 
 
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(("kind", "seed"), [(signal.SIGKILL, 1), (signal.SIGINT, 2)])
 def test_a_stopped_driver(
-    kind: signal.Signals, two_nodes: Cluster, serial_result: dict[str, Any], tmp_path: Path
+    kind: signal.Signals,
+    seed: int,
+    gated: tuple[Cluster, Gate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    cluster, gate = gated
+    monkeypatch.setenv("PYTHONPATH", gate.environment["PYTHONPATH"])
     directory = tmp_path / "run"
-    run = Started(directory, on(two_nodes))
-    run.wait_for_round(1)
+    gate.open(seed, 1)
+    run = Started(directory, on(cluster, GATED, seed=seed))
+    gate.holder(seed, 2)
     os.kill(run.pid, kind)
     assert run.end() == (130 if kind == signal.SIGINT else -kind), run.said
     assert "Traceback" not in run.said
     if kind == signal.SIGINT:
         assert f"'pfedes resume {directory}' goes on" in run.said
-    assert result(Federation.resume(directory).run()) == serial_result
+    assert open_run(directory).manifest.round == 1
+    gate.open(seed, 2, 3)
+    resumed = Federation.resume(directory).run()
+    serial = Federation(small(GATED, **SETTINGS, seed=seed), out=tmp_path / "serial").run()
+    assert result(resumed) == result(serial)
+
+
+def test_a_killed_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(tmp_path / "gate")
+    monkeypatch.setenv("PYTHONPATH", gate.environment["PYTHONPATH"])
+    directory = tmp_path / "run"
+    with Cluster(tmp_path / "cluster") as cluster:
+        node = cluster.add("node", env=gate.environment)
+        gate.open(0, 1)
+        run = Started(directory, on(cluster, GATED))
+        gate.holder(0, 2)
+        cluster.scheduler.end()
+        assert run.end() == 2, run.said
+        node.end()
+        address = cluster.address
+    last = run.said.splitlines()[-1]
+    assert f"pfedes: the scheduler at {address} is gone" in last
+    assert f"'pfedes resume {directory}'" in last
+    assert "Traceback" not in run.said
+    assert open_run(directory).manifest.round == 1
+    gate.open(0, 2, 3)
+    with Cluster(tmp_path / "another", cluster.tls) as another:
+        another.add("node", "--no-nanny", env=gate.environment)
+        resumed = Federation.resume(directory, cluster=another.address).run()
+    serial = Federation(small(GATED, **SETTINGS), out=tmp_path / "serial").run()
+    assert result(resumed) == result(serial)

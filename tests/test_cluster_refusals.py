@@ -1,6 +1,8 @@
 """Who may join a cluster run, and what is said when there is no cluster to run on."""
 
+import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -11,10 +13,10 @@ import dask
 import pytest
 
 import pfedes
-from clusters import AtFirstAnswer, Cluster, authority, log_of, on
+from clusters import SETTINGS, Cluster, Gate, Meanwhile, authority, log_of, on, wait_until
 from pfedes import ClusterError, Config, ConfigError, Federation, configure
 from pfedes.cluster.joining import Facts, differences
-from running import result
+from running import result, small
 from test_kills import Started
 
 ODD = {
@@ -143,19 +145,25 @@ def test_a_cluster_without_workers(tmp_path: Path) -> None:
         assert last == f"pfedes: {who}, and none has joined within 1 s"
 
 
-def test_the_only_worker_is_killed_and_another_comes(
-    serial_result: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_only_worker_is_killed_and_another_comes(tmp_path: Path) -> None:
+    settings = {"train__rounds": 2}
+    gate = Gate(tmp_path / "gate")
     with Cluster(tmp_path / "cluster") as cluster:
-        only = cluster.add("only", "--no-nanny")
+        cluster.add("only", "--no-nanny", env=gate.environment)
+        cluster.wait_for(1)
 
         def kill_and_replace() -> None:
-            only.end()
-            cluster.add("another", "--no-nanny")
+            gate.open(0, 1)
+            os.kill(gate.holder(0, 2), signal.SIGKILL)
+            gate.open(0, 2)
+            said = tmp_path / "run" / "run.log"
+            wait_until(lambda: "waiting up to 300 s" in said.read_text(), "the wait")
+            cluster.add("another", "--no-nanny", env=gate.environment)
 
-        listener = AtFirstAnswer(kill_and_replace)
-        run = Federation(on(cluster), out=tmp_path / "run", listener=listener).run()
-    assert result(run) == serial_result
+        with Meanwhile(kill_and_replace):
+            run = Federation(on(cluster, "gated:Gated", **settings), out=tmp_path / "run").run()
+    serial = Federation(small("gated:Gated", **{**SETTINGS, **settings}), out=tmp_path / "serial")
+    assert result(run) == result(serial.run())
     who = f"no worker of {cluster.address} can be used: waiting up to 300 s for one to join"
     assert who in log_of(run.directory)
 

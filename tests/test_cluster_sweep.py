@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusters import Cluster, Process, log_of, on, wait_until
+from clusters import Cluster, Gate, Meanwhile, Process, log_of, on, wait_until
 from pfedes import Config, ConfigError, Federation
 from pfedes.cli import execute
 from pfedes.compare import cells_of
@@ -59,10 +59,6 @@ def leashed(node: Process) -> list[int]:
     return found
 
 
-def there(pids: list[int]) -> bool:
-    return any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
 def test_cells_come_home_as_ordinary_runs(two_nodes: Cluster, tmp_path: Path) -> None:
     runtime = on(two_nodes).runtime
     cells = cells_of(common(**two_nodes.settings), METHODS, [0, 1], tmp_path / "far")
@@ -101,48 +97,53 @@ def test_the_real_command(two_nodes: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
 def test_a_node_that_fails_has_its_cell_done_by_another(fault: str, tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate")
     with Cluster(tmp_path / "cluster") as cluster:
-        nodes = [cluster.add("node1", "--no-nanny"), cluster.add("node2", "--no-nanny")]
+        for name in ("node1", "node2"):
+            cluster.add(name, "--no-nanny", env=gate.environment)
         cluster.wait_for(2)
-        runtime = on(cluster, runtime__deadline=5).runtime
-        cells = cells_of(common(rounds=4), METHODS, [0], tmp_path / "far")
-        hit: list[int] = []
+        (cell,) = cells_of(common(), ["gated:Gated"], [0], tmp_path / "far")
+        hit: list[Process] = []
 
-        def strike(working: Any, _: object) -> None:
-            """One node, when both cells have done a round."""
-            if not hit and len(working) == 2 and min(working.values()) > 0:
-                hit.extend(leashed(nodes[0]))
-                nodes[0].send(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+        def strike() -> None:
+            gate.open(0, 1)
+            hit.append(cluster.node_of(gate.holder(0, 2)))
+            # The node's worker alone, so that its child has to notice what has become of it.
+            os.kill(hit[0].pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+            gate.open(0, 2)
 
-        outcomes = run_cells(cells, watch=strike, cluster=runtime)
-        assert len(hit) == 1
-        assert results(outcomes) == alone(cells, tmp_path / "alone")
-        before = {o.cell.name: (o.cell.directory / "summary.json").read_bytes() for o in outcomes}
-        nodes[0].send(signal.SIGCONT)
-        # Thawed, it learns that nobody waits any more, and its child ends.
-        wait_until(lambda: not there(hit), "the end of the child")
-        after = {o.cell.name: (o.cell.directory / "summary.json").read_bytes() for o in outcomes}
-        assert after == before
+        with Meanwhile(strike):
+            outcomes = run_cells([cell], cluster=on(cluster, runtime__deadline=5).runtime)
+        assert results(outcomes) == alone([cell], tmp_path / "alone")
+        before = (cell.directory / "summary.json").read_bytes()
+        (node,) = hit
+        node.send(signal.SIGCONT)
+        # Thawed, it learns that nobody waits any more.
+        wait_until(lambda: not leashed(node), "the end of the child")
+        assert (cell.directory / "summary.json").read_bytes() == before
 
 
-def test_a_killed_driver_leaves_nothing_running_and_is_repeated(tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_nothing_running_and_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path / "gate")
+    monkeypatch.setenv("PYTHONPATH", gate.environment["PYTHONPATH"])
     with Cluster(tmp_path / "cluster") as cluster:
-        nodes = [cluster.add("node1", "--no-nanny"), cluster.add("node2", "--no-nanny")]
-        cluster.wait_for(2)
-        (tmp_path / "c.toml").write_text(common(rounds=30).to_toml())
-        words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg", "--out", "o"]
-        words += ["--cluster", cluster.address, "--tls", str(cluster.tls)]
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "pfedes", *words], stderr=subprocess.PIPE, text=True
-        )
-        wait_until(lambda: all(leashed(node) for node in nodes), "both cells' start")
-        children = [pid for node in nodes for pid in leashed(node)]
-        os.kill(driver.pid, signal.SIGKILL)
-        driver.communicate()
-        wait_until(lambda: not there(children), "the end of all children")
+        node = cluster.add("node", "--no-nanny", env=gate.environment)
+        cluster.wait_for(1)
         (tmp_path / "c.toml").write_text(common(rounds=1).to_toml())
+        words = ["compare", "c.toml", "--methods", "gated:Gated", "--out", "o", "--quiet"]
+        words += ["--cluster", cluster.address, "--tls", str(cluster.tls)]
+        driver = subprocess.Popen([sys.executable, "-m", "pfedes", *words])
+        child = gate.holder(0, 1)
+        assert leashed(node) == [child]
+        os.kill(driver.pid, signal.SIGKILL)
+        driver.wait()
+        wait_until(lambda: not leashed(node), "the end of the child")
+        assert not list(tmp_path.glob("o/*/seed-0"))
+        gate.open(0, 1)
         assert execute(words) == 0
-        assert len(list(tmp_path.glob("o/*/seed-0/summary.json"))) == 2
+        assert len(list(tmp_path.glob("o/*/seed-0/summary.json"))) == 1
 
 
 def test_data_is_sent_once_to_a_machine_that_lacks_it(
