@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import pfedes.export
-from pfedes import DataError, Federation, ModelError, cli, configure, open_run
+from pfedes import DataError, Federation, ModelError, Participant, cli, configure, open_run
 from pfedes.export import onnx
 from test_export import elsewhere, needs_onnx, snippets
 from test_participants import OWN, PEOPLE, federation
@@ -165,3 +165,38 @@ def test_tables_as_onnx(wards: Path, tmp_path: Path) -> None:
     found = torch.tensor(json.loads(elsewhere(code, out)))
     expected = personal.probabilities(torch.full((1, 30), 0.5))[0]
     assert torch.allclose(found, expected, atol=onnx.TOLERANCE)
+
+
+TIED = """
+from torch import nn
+
+class Tied(nn.Module):
+    def __init__(self, classes, shape):
+        super().__init__()
+        self.first = nn.Linear(shape[0] * shape[1] * shape[2], 16)
+        self.there, self.back = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.back.weight = self.there.weight
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x):
+        return self.head(self.back(self.there(self.first(x.flatten(1)).relu()).relu()))
+
+def tied(classes, shape):
+    return Tied(classes, shape)
+"""
+
+
+def test_tied_weights_stay_tied(tmp_path: Path) -> None:
+    (tmp_path / "tied.py").write_text(TIED)
+    person = Participant(name="eve", model=f"{tmp_path}/tied.py:tied", data=f"{OWN}/data.py:small")
+    settings = {
+        "federation.classes": list(federation().federation.classes),
+        "train.rounds": 2,
+        "runtime.fleet": "serial",
+        "runtime.report": False,
+    }
+    run = Federation(configure(participants=[person], settings=settings), out="run").run()
+    model = run.model("eve")
+    assert model.back.weight is model.there.weight
+    state = load_file(run.personal("eve").export("out") / "model.safetensors")
+    assert torch.equal(state["back.weight"], state["there.weight"])
