@@ -41,18 +41,25 @@ def test_what_is_right_passes_and_shows_what_would_leave(
     assert "ada can take part" in said
     assert "579 parameters" in said
     assert "3 x 8 x 8" in said
-    for line in ("conv1.weight [8, 3, 3, 3] float32 216", "conv2.bias [3] float32 3", "loss float"):
+    for line in (
+        "conv1.weight 8 x 3 x 3 x 3 float32 216 numbers",
+        "conv2.bias 3 float32 3 numbers",
+        "loss float",
+    ):
         assert line in said
 
 
 MODELS = {
-    "no such function": ("", "own.py:model' has no such function"),
+    "no such function": ("", "own.py:model': unknown function 'model'; known: data"),
     "returns no module": ("def model(c, s): return 3", "returned an int: it must return"),
-    "takes other arguments": ("def model(): return nn.Linear(1, 1)", "failed for 3 classes"),
+    "takes other arguments": (
+        "def model(): return nn.Linear(1, 1)",
+        "; it is called with these two, and must build the model",
+    ),
     "raises": ("def model(c, s): raise OSError('no weights')", "OSError: no weights"),
     "wrong input size": (
         "def model(c, s): return nn.Sequential(nn.Flatten(), nn.Linear(7, c))",
-        "cannot take a batch of 2 inputs of 3 x 8 x 8",
+        "; size its layers by the shape",
     ),
     "wrong number of classes": (
         "def model(c, s): return nn.Sequential(nn.Flatten(), nn.Linear(192, 5))",
@@ -148,7 +155,7 @@ def test_wrong_models(code: str, what: str, capsys: pytest.CaptureFixture[str]) 
 
 
 DATA = {
-    "no such function": ("", "own.py:data' has no such function"),
+    "no such function": ("", "own.py:data': unknown function 'data'; known: model"),
     "raises": ("def data(): raise KeyError('disk')", "KeyError: 'disk'"),
     "no test data": (
         "def data(): return {'train': (np.ones((4, 8, 8)), [0, 1, 0, 1])}",
@@ -158,7 +165,7 @@ DATA = {
     "no arrays": ("def data(): return 7", "gave a int; expected a mapping"),
     "lengths differ": (
         "def data(): x = np.zeros((4, 8, 8), np.uint8); return (x, [0]), (x, [0]), (x, [0])",
-        "4 inputs, but 1 labels",
+        "4 inputs, but 1 labels: give one each",
     ),
     "labels out of range": (
         "def data(): x = np.zeros((4, 8, 8), np.uint8); y = [0, 1, 2, 3]; "
@@ -173,7 +180,7 @@ DATA = {
     "labels that are no classes": (
         "def data(): x = np.zeros((2, 8, 8), np.uint8); y = [0.5, 1.5]; "
         "return {'train': (x, y), 'test': (x, y)}",
-        "labels of type float64, expected whole numbers or names",
+        "labels of type float64: make them whole numbers or names",
     ),
     "channels": (
         "def data(): x = np.zeros((4, 8, 8, 2), np.uint8); y = [0, 1, 0, 1]; "
@@ -193,12 +200,12 @@ DATA = {
     "nothing in it": (
         "def data(): x = np.zeros((0, 8, 8), np.uint8); "
         "y = np.zeros(0, np.int64); return {'train': (x, y), 'val': (x, y), 'test': (x, y)}",
-        "the train data is empty",
+        "the train data is empty: give it samples",
     ),
     "sizes differ": (
         "def data(): x = np.zeros((20, 8, 8), np.uint8); z = np.zeros((20, 9, 9), np.uint8); "
         "y = [0, 1] * 10; return {'train': (x, y), 'test': (z, y)}",
-        "inputs differ in shape between train, val and test",
+        "between train, val and test: (8, 8, 3), (9, 9, 3); bring all to one",
     ),
 }
 
@@ -226,6 +233,15 @@ def test_several_problems_are_named_at_once(capsys: pytest.CaptureFixture[str]) 
         assert what in said
     assert "ada cannot take part yet: 4 problems" in said
     assert re.search(r"1\. .* 2\. .* 3\. .* 4\. ", said)
+
+
+def test_data_and_model_that_cannot_be_loaded_are_named_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found, said = checked(capsys, "def data(): return 7")
+    assert found == 2
+    assert re.search(r"1\. data gave a int; .* 2\. model = .*unknown function 'model'", said)
+    assert "ada cannot take part yet: 2 problems" in said
 
 
 def test_what_works_but_is_hardly_meant_so(capsys: pytest.CaptureFixture[str]) -> None:

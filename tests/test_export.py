@@ -142,8 +142,8 @@ def test_batches_agree_to_the_last_bit(personal: Personal, tmp_path: Path) -> No
     plain = pfedes.export.load(tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8)
-    x = pfedes.export.model.normalise(pixels, config)
-    assert torch.equal(x, personal.normaliser(pixels))
+    x = pfedes.export.model.prepare(pixels, config)
+    assert torch.equal(x, personal.prepare(pixels))
     assert torch.equal(plain(x).softmax(1), personal.probabilities(pixels))
 
 
@@ -195,8 +195,8 @@ def test_methods_whose_inference_needs_something_global(
     assert client.score(plain) == personal.facts.scores
     pixels = client.test.inputs
     with torch.no_grad():
-        logits = plain(personal.normaliser(pixels))
-    assert torch.equal(logits, run.model(name)(personal.normaliser(pixels)))
+        logits = plain(personal.prepare(pixels))
+    assert torch.equal(logits, run.model(name)(personal.prepare(pixels)))
     chances = personal.probabilities(pixels)
     assert bool(torch.isfinite(chances).all())
     text = (out / "README.md").read_text()
@@ -217,7 +217,9 @@ class Doubled(CNN):
 
 def test_what_would_predict_otherwise_is_refused(personal: Personal, tmp_path: Path) -> None:
     other = Doubled(10, (3, 32, 32), conv2=32, fc1=500)
-    with pytest.raises(ModelError, match="is a Doubled, and only the networks of pfedes"):
+    with pytest.raises(
+        ModelError, match="is a Doubled, and only its network itself can be exported"
+    ):
         replace(personal, model=other).export("out")
     with pytest.raises(ModelError, match="is a Linear"):
         replace(personal, model=nn.Linear(2, 2)).export("out")
@@ -340,9 +342,9 @@ def test_onnx_of_prototypes_and_a_wrong_file(
     torch.nn.init.uniform_(nearest.prototypes)
     pixels = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8)
     path = tmp_path / "x.onnx"
-    assert onnx.write_onnx(nearest, personal.normaliser, pixels, path) < onnx.TOLERANCE
+    assert onnx.write_onnx(nearest, personal.prepare, pixels, path) < onnx.TOLERANCE
     with torch.no_grad():
         network.fc2.bias += 1
-    whole = onnx.FromPixels(nearest, personal.normaliser)
+    whole = onnx.Whole(nearest, personal.prepare)
     with pytest.raises(ModelError, match="does not give PyTorch's numbers"):
         onnx._difference(whole, path, pixels)

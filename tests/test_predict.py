@@ -189,7 +189,7 @@ def test_what_a_decoder_may_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ["x.png", "--client", "client-002"],
             "unknown client 'client-002'; did you mean 'client-0",
         ),
-        (["--client", CLIENT], "PICTURE"),
+        (["--client", CLIENT], "FILE"),
         (["missing.png", "--client", CLIENT], "missing.png cannot be read as a picture: No such"),
         (["empty", "--client", CLIENT], "empty holds no pictures"),
         (["x.png", "--csv", "--json"], "--csv and --json: give one of them"),

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pfedes.methods.standalone import Standalone as Standalone
     from pfedes.models.cnn import CNN as CNN
     from pfedes.models.extractor import Extractor as Extractor
+    from pfedes.participant import Limits as Limits
+    from pfedes.participant import Participant as Participant
     from pfedes.payload import Payload as Payload
     from pfedes.personal import Personal as Personal
     from pfedes.run import Run as Run
@@ -61,12 +63,14 @@ _HOMES = {
     "FedProto": "methods.fedproto",
     "Federation": "federation",
     "LGFedAvg": "methods.lg_fedavg",
+    "Limits": "participant",
     "Listener": "listener",
     "Method": "methods.base",
     "MethodConfig": "methods.base",
     "MethodError": "errors",
     "ModelError": "errors",
     "PFedES": "methods.pfedes",
+    "Participant": "participant",
     "PartitionError": "errors",
     "Payload": "payload",
     "Personal": "personal",

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from pfedes.client import Client
 from pfedes.methods.base import Problem
 from pfedes.models.extractor import extractor_for
+from pfedes.own import kind_and_text
 
 LARGE = 50.0  # an input beyond it makes the first steps explode
 BATCH = 32
@@ -21,9 +22,9 @@ def problems_of(client: Client) -> list[Problem]:
         try:
             found += [Problem(client.name, what, remedy) for what, remedy in look(client)]
         except Exception as error:  # the model is the user's, and may raise anything
-            what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            what = f"the model failed: {kind_and_text(error)}"
             remedy = "make its forward pass work on a batch of training samples"
-            found.append(Problem(client.name, f"the model failed: {what}", remedy))
+            found.append(Problem(client.name, what, remedy))
     return found
 
 

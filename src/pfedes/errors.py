@@ -9,6 +9,7 @@
     ├── TrainingError    a client's numbers are no longer finite
     ├── ClusterError     a cluster cannot be reached, or has nobody who can do the work
     ├── WireError        a payload carries something that is not on the allow-list
+    ├── ManyError        more than one of these at once
     └── StoreError       a run directory is missing, taken or damaged
         ├── DamageError      a file of a run is missing, damaged or foreign
         └── DiskError        a file cannot be written or read: no space, no permission
@@ -17,7 +18,7 @@ The command line prints any of them as one line and exits with code 2.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MOST_NAMES = 40  # in one line; a run may have thousands of clients
 
@@ -56,6 +57,14 @@ class ClusterError(PfedesError):
 
 class WireError(PfedesError):
     """A payload carries something that is not on the allow-list."""
+
+
+class ManyError(PfedesError):
+    """More than one thing is wrong: `each` of them, so that all can be mended at once."""
+
+    def __init__(self, each: Sequence[PfedesError]) -> None:
+        super().__init__("; ".join(map(str, each)))
+        self.each = tuple(each)
 
 
 class StoreError(PfedesError):

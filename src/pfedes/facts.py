@@ -33,7 +33,7 @@ class Facts:
     architecture: str
     method: str
     settings: Mapping[str, Any]  # the method's own
-    data: str
+    data: str  # '' = the client's own, which nobody else had a share of
     data_digest: str
     samples: Mapping[str, tuple[int, int, int]]  # of each class it has: train, validation, test
     scores: Scores  # of this very model on the client's own samples
@@ -70,10 +70,10 @@ def facts_of(
     card = simulation.population.card(name, simulation.method.needs)
     return Facts(
         client=name,
-        architecture=client.architecture,
+        architecture=simulation.population.model_name(name),
         method=config.method.name,
         settings=config.method.model_dump(exclude={"name"}, by_alias=True),
-        data="their own data" if config.participants else _without_place(config.data.source),
+        data="" if config.participants else _without_place(config.data.source),
         data_digest=simulation.population.digest,
         samples=_samples(client, simulation.population.class_names),
         scores=scores,

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable
 from hashlib import sha256
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pfedes.errors import ConfigError
+from pfedes.errors import ConfigError, unknown
 
 
 def is_own(name: str) -> bool:
@@ -37,12 +38,15 @@ def own_function(name: str, key: str) -> Callable[..., Any]:
         home = _file(Path(module)) if module.endswith(".py") else import_module(module)
     except Exception as error:  # importing runs the module, which may raise anything
         remedy = "" if module.endswith(".py") else "; a file is named 'file.py:function'"
-        why = f"{type(error).__name__}: {said(error)}"
-        raise ConfigError(f"{key} = {name!r} cannot be imported: {why}{remedy}") from None
+        raise ConfigError(
+            f"{key} = {name!r} cannot be imported: {kind_and_text(error)}{remedy}"
+        ) from None
     found = getattr(home, function, None)
+    if found is None:
+        functions = [n for n, f in vars(home).items() if isfunction(f)]
+        raise ConfigError(f"{key} = {name!r}: {unknown('function', function, functions)}")
     if not callable(found):
-        problem = "has no such function" if found is None else "names no function"
-        raise ConfigError(f"{key} = {name!r} {problem}")
+        raise ConfigError(f"{key} = {name!r} is a {type(found).__name__}: name a function")
     return found  # type: ignore[no-any-return]  # callable() tells a checker no signature
 
 
@@ -86,3 +90,8 @@ def imported(kind: str, name: str) -> Any:
 def said(error: Exception) -> str:
     """What foreign code has to say, in one line."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def kind_and_text(error: Exception) -> str:
+    """The same, for errors that say little without their kind."""
+    return f"{type(error).__name__}: {said(error)}"

@@ -1,6 +1,6 @@
 """Participants with models and data of their own, simulated together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -16,11 +16,12 @@ from pfedes.data.own import FederationConfig, OwnData, Split, own_data
 from pfedes.data.partition import Rows
 from pfedes.data.samples import FloatSamples, Normaliser, Samples, Standardiser
 from pfedes.device import CPU
-from pfedes.errors import ConfigError, ModelError
+from pfedes.errors import ConfigError, ManyError, ModelError, PfedesError
 from pfedes.methods.base import Context, Method, Problem
 from pfedes.models import channels_last
 from pfedes.models.head import head_of
 from pfedes.models.own import participants_model
+from pfedes.own import is_own, own_function
 from pfedes.participant import Participant
 from pfedes.population import Population, one_of_each_class
 from pfedes.seeding import Streams
@@ -51,22 +52,43 @@ class Participants(Population):
         self.normaliser = _normaliser(federation)
         self._data: dict[str, OwnData] = {}
         self._cards: dict[str, Card] = {}
+        failures: list[PfedesError] = []
         for done, name in enumerate(self.names, 1):
-            rng = streams.numpy("split", client=name)
-            self._data[name] = own_data(self.participants[name], federation, rng, progress)
-            _check_terms(name, self._data[name], federation)
+            failures += self._load(name, progress)
             progress("loading participants' data", done, len(self.names))
+        if failures:
+            raise failures[0] if len(failures) == 1 else ManyError(failures)
         self.sizes = {name: len(data.train) for name, data in self._data.items()}
         self.samples = sum(len(part) for name in self.names for part in self.labels(name).values())
         digests = [data.digest() for data in self._data.values()]
         self.digest = sha256(" ".join(digests).encode()).hexdigest()
+
+    def _load(self, name: str, progress: Progress) -> Iterator[PfedesError]:
+        """Takes a participant's data in and tries its model; what is wrong with either."""
+        participant, rng = self.participants[name], self.streams.numpy("split", client=name)
+        try:
+            data = own_data(participant, self.federation, rng, progress)
+            _check_terms(name, data, self.federation)
+        except PfedesError as error:
+            yield error
+            if is_own(participant.model):  # without data that is all that can be tried of it
+                try:
+                    own_function(participant.model, f"{name}: model")
+                except ConfigError as another:
+                    yield another
+            return
+        self._data[name] = data
+        try:
+            self.untrained(name)
+        except PfedesError as error:
+            yield error
 
     def client(self, name: str, model: nn.Module | None = None) -> Client:
         data = self._data[name]
         return Client(
             name=name,
             architecture=self.architectures[name],
-            model=self._model(name).to(self.device) if model is None else model,
+            model=self.untrained(name).to(self.device) if model is None else model,
             train=self._samples(data.train),
             val=self._samples(data.val),
             test=self._samples(data.test),
@@ -74,7 +96,7 @@ class Participants(Population):
 
     def card(self, name: str, needs: Collection[str]) -> Card:
         if name not in self._cards:
-            data, model = self._data[name], self._model(name)
+            data, model = self._data[name], self.untrained(name)
             labels, counts = np.unique(data.train.labels, return_counts=True)
             try:
                 width = head_of(model).in_features
@@ -87,6 +109,10 @@ class Participants(Population):
                 name, len(data.train), data.shape, 0, parameters_of(model), classes, width
             )
         return self._cards[name].revealing(needs)
+
+    def model_name(self, name: str) -> str:
+        # Without the way to the file: names are published, and paths tell about their owners.
+        return self.participants[name].model.rpartition("/")[2]
 
     def labels(self, name: str) -> dict[str, Rows]:
         data = self._data[name]
@@ -115,15 +141,15 @@ class Participants(Population):
                 return data.train.inputs[rows], data.train.labels[rows]
         return None
 
-    def _model(self, name: str) -> nn.Module:
+    def untrained(self, name: str) -> nn.Module:
         participant, shape = self.participants[name], self._data[name].shape
         try:
             with self.streams.ambient("init.model", client=name):
                 model = participants_model(
                     participant.model, len(self.class_names), shape, participant.head
                 )
-        except ModelError as error:
-            raise ModelError(f"{name}: {error}") from None
+        except (ModelError, ConfigError) as error:
+            raise type(error)(f"{name}: {error}") from None
         return channels_last(model) if len(shape) == 3 else model
 
     def _samples(self, split: Split) -> Samples:

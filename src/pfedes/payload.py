@@ -127,12 +127,6 @@ class TensorSpec:
             )
         )
 
-    def most_numbers(self) -> str:
-        """How many numbers it holds at most."""
-        sizes = [d.limit if isinstance(d, Max) else d for d in self.shape]
-        bounded = any(isinstance(d, Max) for d in self.shape)
-        return f"{'at most ' if bounded else ''}{math.prod(sizes):,}"
-
     def __str__(self) -> str:
         dims = ", ".join(f"<={d.limit}" if isinstance(d, Max) else str(d) for d in self.shape)
         return f"[{dims}] {str(self.dtype).removeprefix('torch.')}"
@@ -175,13 +169,17 @@ class Counts:
         return f"the sample counts of the rows of {self.rows_of!r}"
 
 
+UNBOUNDED = 2**53
+"""As good as no bound; beyond, a float no longer holds every whole number."""
+
+
 @dataclass(frozen=True)
 class Number:
     """A number of one type, within bounds."""
 
     kind: type[int] | type[float]
     least: float = 0
-    most: float = 2**53  # beyond, a float no longer holds every whole number
+    most: float = UNBOUNDED
 
     def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
         return (
@@ -191,6 +189,8 @@ class Number:
         )
 
     def __str__(self) -> str:
+        if self.most >= UNBOUNDED:
+            return f"{self.kind.__name__} of {self.least:g} or more"
         return f"{self.kind.__name__} from {self.least:g} to {self.most:g}"
 
 

@@ -47,6 +47,14 @@ class Population(ABC):
         """The client's card, with no more on it than is needed."""
 
     @abstractmethod
+    def untrained(self, name: str) -> nn.Module:
+        """The client's model before its first round."""
+
+    def model_name(self, name: str) -> str:
+        """What a client's model is called: one of ours, or `file.py:function` of its own."""
+        return self.architectures[name]
+
+    @abstractmethod
     def labels(self, name: str) -> dict[str, Rows]:
         """The labels of a client's train, val and test samples."""
 
@@ -112,7 +120,7 @@ class Dealt(Population):
         return Client(
             name=name,
             architecture=self.architectures[name],
-            model=self._model(name).to(self.device) if model is None else model,
+            model=self.untrained(name).to(self.device) if model is None else model,
             train=self._samples(share.train),
             val=self._samples(share.val),
             test=self._samples(share.test),
@@ -143,7 +151,7 @@ class Dealt(Population):
         rows = one_of_each_class(self.dataset.labels, count)
         return self.dataset.pixels(rows), self.dataset.labels[rows]
 
-    def _model(self, name: str) -> nn.Module:
+    def untrained(self, name: str) -> nn.Module:
         architecture = self.architectures[name]
         whose = name if self.models.init == "independent" else architecture
         with self.streams.ambient("init.model", client=whose):
@@ -153,7 +161,7 @@ class Dealt(Population):
     def _shape_of_model(self, name: str) -> tuple[Parameters, int]:
         architecture = self.architectures[name]
         if architecture not in self._known_shapes:
-            model = self._model(name)
+            model = self.untrained(name)
             self._known_shapes[architecture] = parameters_of(model), head_of(model).in_features
         return self._known_shapes[architecture]
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
 from pfedes.fleet.host import personal_model
 from pfedes.manifest import Manifest
+from pfedes.own import is_own
 from pfedes.personal import Personal
 from pfedes.recorder import Row, summarise
 from pfedes.report.formats import listed
@@ -118,12 +119,14 @@ class Run:
                 f"{self.store.way_back()}"
             ) from None
         population = simulation.population
+        own = is_own(facts.architecture)
         return Personal(
             model,
             population.class_names,
-            population.normaliser,
+            restored.train.prepare,
             restored.shape,
             facts,
+            partial(population.untrained, client) if own else None,
         )
 
     def _committed(self, client: str, best: bool) -> Manifest:

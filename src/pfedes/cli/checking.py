@@ -1,7 +1,8 @@
 """What `pfedes check` prints."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from rich.table import Table
@@ -10,17 +11,20 @@ from pfedes.check import advice_on
 from pfedes.cli.display import facts, output
 from pfedes.config import Config, configure
 from pfedes.data.own import class_names_of
-from pfedes.errors import MethodError
-from pfedes.fleet.host import reply_spec
+from pfedes.errors import ManyError, MethodError
 from pfedes.participant import Participant, read_participant
-from pfedes.payload import WireSpec
+from pfedes.report.wire import Direction, lists_of, told_by
 from pfedes.simulation import Simulation
 
 
 def show_check(file: Path, federation: Path | None) -> None:
     """Everything about one participant; an error at the end if anything is wrong."""
     participant = read_participant(file)
-    simulation = Simulation(_alone(participant, federation))
+    try:
+        simulation = Simulation(_alone(participant, federation))
+    except ManyError as errors:
+        prefix = f"{participant.name}: "
+        _refuse(participant.name, [str(error).removeprefix(prefix) for error in errors.each])
     population, method = simulation.population, simulation.method
     ctx = simulation.context(1)
     problems = population.check(method, ctx)
@@ -43,15 +47,23 @@ def show_check(file: Path, federation: Path | None) -> None:
     )
     output().print()
     card = population.card(participant.name, method.needs)
-    output().print(_leaving(reply_spec(method, card, ctx), method.name))
+    output().print(f"leaves once: {'; '.join(told_by(card))}", soft_wrap=True)
+    up = lists_of(card, simulation)[1]
+    output().print(f"leaves in every round of {method.name}: {up.numbers} numbers, and metadata")
+    output().print(_listed(up))
     for text in advice_on(client):
         output().print(f"note: {text}", soft_wrap=True)
-    for number, problem in enumerate(problems, 1):
-        output().print(f"{number}. {problem.what}: {problem.remedy}", soft_wrap=True)
     if problems:
-        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        raise MethodError(f"{participant.name} cannot take part yet: {count}")
+        _refuse(participant.name, [f"{problem.what}: {problem.remedy}" for problem in problems])
     output().print(f"{participant.name} can take part")
+
+
+def _refuse(name: str, problems: Sequence[str]) -> NoReturn:
+    """All that is wrong, one line each."""
+    for number, problem in enumerate(problems, 1):
+        output().print(f"{number}. {problem}", soft_wrap=True, markup=False)
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    raise MethodError(f"{name} cannot take part yet: {count}")
 
 
 def _alone(participant: Participant, federation: Path | None) -> Config:
@@ -63,19 +75,12 @@ def _alone(participant: Participant, federation: Path | None) -> Config:
     return config.model_copy(update={"participants": (participant,), "federation": terms})
 
 
-def _leaving(spec: WireSpec, method: str) -> Table:
-    """What would leave in every round: names and shapes, and nothing else."""
-    table = Table(f"leaves with {method}", "what", "numbers", box=None, pad_edge=False)
-    for name, what, numbers in _lines(spec):
-        table.add_row(name, what, numbers)
+def _listed(direction: Direction) -> Table:
+    """The allow-list of every answer: names and shapes, and nothing else."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for line in direction.tensors:
+        name = f"or {line.name}" if line.instead else line.name
+        table.add_row(name, line.shape, f"{line.numbers} numbers")
+    for name, kind in direction.meta:
+        table.add_row(name, kind, "metadata")
     return table
-
-
-def _lines(spec: WireSpec) -> Iterator[tuple[str, str, str]]:
-    for group in spec.groups:
-        for number, option in enumerate(group.options):
-            for name, tensor in option.items():
-                either = "or " if number else ""
-                yield name, f"{either}{tensor}", tensor.most_numbers()
-    for name, kind in spec.meta.items():
-        yield name, kind.__name__ if isinstance(kind, type) else str(kind), "metadata"

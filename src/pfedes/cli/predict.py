@@ -10,11 +10,12 @@ from pfedes.cli.options import Best, ClientName, RunDirectory
 
 def predict(
     run: RunDirectory,
-    pictures: Annotated[
+    files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PICTURE",
-            help="Files of any kind of picture, or folders: all pictures below.",
+            metavar="FILE",
+            help="Pictures of any kind, or folders: all pictures below. For a model of numbers "
+            "(tables, signals): .npy or .csv.",
             show_default=False,
         ),
     ],
@@ -31,9 +32,9 @@ def predict(
 ) -> None:
     """Say what pictures show, by the model that a client has after training.
 
-    Pictures are brought to the size of those it was trained on. If one of them cannot be read,
-    nothing is printed or written.
+    Pictures are brought to the size of those it was trained on. If a file cannot be read, nothing
+    is printed or written.
     """
     from pfedes.cli.predicting import print_predictions
 
-    print_predictions(run, client, pictures, best=best, top=top, csv=csv, json=json, out=out)
+    print_predictions(run, client, files, best=best, top=top, csv=csv, json=json, out=out)

@@ -24,7 +24,7 @@ MOST_CLASSES = 6
 def print_predictions(
     run: Path,
     client: str,
-    pictures: Sequence[Path],
+    files: Sequence[Path],
     *,
     best: bool,
     top: int,
@@ -35,7 +35,7 @@ def print_predictions(
     form = _form(csv, json, out)
     with working() as progress:
         personal = chosen_model(run, client, best=best, progress=progress)
-        found = personal.predict(pictures, top=top, progress=progress)
+        found = personal.predict(files, top=top, progress=progress)
     if form == "table":
         _print_table(personal, found)
         return
@@ -66,7 +66,7 @@ def _form(csv: bool, json: bool, out: Path | None) -> Form:
 
 def _print_table(personal: Personal, found: Sequence[Prediction]) -> None:
     table = RichTable(box=None, pad_edge=False)
-    table.add_column("picture", overflow="fold")
+    table.add_column("picture" if personal.sees_pictures else "row", overflow="fold")
     table.add_column("label", overflow="fold")
     table.add_column("probability", justify="right")
     before = None

@@ -15,7 +15,7 @@ from pfedes.data.dataset import Progress, silent
 from pfedes.data.partition import PartitionConfig, Rows, partition
 from pfedes.data.sources import DataConfig
 from pfedes.errors import DataError, unknown
-from pfedes.own import is_own, own_function
+from pfedes.own import is_own, kind_and_text, own_function
 from pfedes.participant import Participant
 from pfedes.section import Section
 
@@ -85,12 +85,12 @@ def own_data(
         splits = _from_source(participant, federation, rng, progress)
     for name, split in zip(SPLITS, splits, strict=True):
         if not len(split) and name != "val":
-            raise DataError(f"{participant.name}: the {name} data is empty")
+            raise DataError(f"{participant.name}: the {name} data is empty: give it samples")
     shapes = {split.inputs.shape[1:] for split in splits if len(split)}
     if len(shapes) > 1:
         raise DataError(
             f"{participant.name}: inputs differ in shape between train, val and test: "
-            f"{', '.join(map(str, sorted(shapes)))}"
+            f"{', '.join(map(str, sorted(shapes)))}; bring all to one"
         )
     return OwnData(*splits)
 
@@ -137,7 +137,7 @@ def _from_function(
     try:
         given = function()
     except Exception as error:  # it is the user's, and may raise anything
-        raise DataError(f"{key} = {participant.data!r} failed: {_said(error)}") from None
+        raise DataError(f"{key} = {participant.data!r} failed: {kind_and_text(error)}") from None
     parts = _named(given, key)
     found = {
         name: _split(participant, federation, f"{key}, {name}", part)
@@ -173,7 +173,7 @@ def _named(given: Any, key: str) -> dict[str, Any]:
 def _split(participant: Participant, federation: FederationConfig, key: str, part: Any) -> Split:
     inputs, labels = _pair(part, key)
     if len(inputs) != len(labels):
-        raise DataError(f"{key}: {len(inputs)} inputs, but {len(labels)} labels")
+        raise DataError(f"{key}: {len(inputs)} inputs, but {len(labels)} labels: give one each")
     if inputs.dtype != np.uint8:
         inputs = _numbers(inputs, key)
     names = participant.classes or federation.classes
@@ -209,13 +209,13 @@ def _array(values: Any, key: str) -> NDArray[Any]:
     except ValueError:
         raise DataError(f"{key} differ in shape: bring all to one") from None
     if found.dtype == object or found.ndim == 0:
-        raise DataError(f"{key} are no array of numbers")
+        raise DataError(f"{key} are no array of numbers or names: make them one")
     return found
 
 
 def _numbers(inputs: NDArray[Any], key: str) -> NDArray[np.float32]:
     if inputs.dtype.kind not in "fiub":
-        raise DataError(f"{key}: inputs of type {inputs.dtype}, expected numbers")
+        raise DataError(f"{key}: inputs of type {inputs.dtype}: make them numbers")
     found = inputs.astype(np.float32)
     if not np.isfinite(found).all():
         bad = int((~np.isfinite(found)).reshape(len(found), -1).any(axis=1).sum())
@@ -233,7 +233,7 @@ def _in_federation(
 ) -> Rows:
     """Labels, numbers or names, as numbers of the federation's classes."""
     if labels.ndim != 1:
-        raise DataError(f"{participant.name}: labels of shape {labels.shape}, expected one each")
+        raise DataError(f"{participant.name}: labels of shape {labels.shape}: give one each")
     if labels.dtype.kind in "US":
         mine = sorted(set(labels.astype(str)))
         numbers = np.searchsorted(mine, labels.astype(str))
@@ -246,7 +246,7 @@ def _in_federation(
             )
     else:
         raise DataError(
-            f"{participant.name}: labels of type {labels.dtype}, expected whole numbers or names"
+            f"{participant.name}: labels of type {labels.dtype}: make them whole numbers or names"
         )
     places = {name: place for place, name in enumerate(federation.classes)}
     if foreign := [name for name in mine if name not in places]:
@@ -275,7 +275,3 @@ def _with_channels(
             f"{federation.channels}: convert them, or agree on federation.channels"
         )
     return inputs
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

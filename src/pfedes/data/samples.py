@@ -1,6 +1,6 @@
 """A client's share of a data set, handed out in normalised batches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -52,19 +52,23 @@ class Normaliser:
 class Standardiser:
     """Numbers to (number - mean) / std, channel by channel; a table's features are its channels."""
 
-    mean: Tensor
-    std: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     @classmethod
     def of(cls, mean: Sequence[float], std: Sequence[float]) -> "Standardiser":
-        spread = [s if s > 0 else 1.0 for s in std]  # as above
-        return cls(torch.tensor(list(mean)).float(), torch.tensor(spread).float())
+        return cls(tuple(mean), tuple(s if s > 0 else 1.0 for s in std))  # as above
 
     def __call__(self, numbers: Tensor) -> Tensor:
         """Always a copy: what is done to a batch must not reach what is stored."""
         along = -1, *[1] * (numbers.dim() - 2)
-        mean, std = (t.to(numbers.device).view(along) for t in (self.mean, self.std))
-        return (numbers.float() - mean).div_(std)
+        numbers = numbers.float()
+        mean, std = (numbers.new_tensor(values).view(along) for values in (self.mean, self.std))
+        return (numbers - mean).div_(std)
+
+
+Preparation = Normaliser | Standardiser
+"""How inputs become what models are given."""
 
 
 AS_THEY_ARE = Standardiser.of([0.0], [1.0])
@@ -73,12 +77,10 @@ AS_THEY_ARE = Standardiser.of([0.0], [1.0])
 class Samples:
     """Inputs and labels of one split of one client: pixels (n, height, width, channels) here."""
 
-    def __init__(
-        self, inputs: Tensor, labels: Tensor, normalise: Callable[[Tensor], Tensor]
-    ) -> None:
+    def __init__(self, inputs: Tensor, labels: Tensor, prepare: Preparation) -> None:
         self.inputs = inputs
         self.labels = labels
-        self.normalise = normalise
+        self.prepare = prepare
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -97,7 +99,7 @@ class Samples:
         pixels = self.inputs[rows]
         if augment is not None:
             pixels = augment(pixels)
-        return Batch(self.normalise(pixels), self.labels[rows])
+        return Batch(self.prepare(pixels), self.labels[rows])
 
     def shuffled(
         self,
@@ -122,11 +124,9 @@ class Samples:
 class FloatSamples(Samples):
     """Ready numbers (n, *shape) instead of pixels: signals, tables, embeddings, and images too."""
 
-    def __init__(
-        self, inputs: Tensor, labels: Tensor, normalise: Standardiser = AS_THEY_ARE
-    ) -> None:
-        super().__init__(inputs, labels, normalise)
-        known = len(normalise.mean), len(normalise.std)
+    def __init__(self, inputs: Tensor, labels: Tensor, prepare: Standardiser = AS_THEY_ARE) -> None:
+        super().__init__(inputs, labels, prepare)
+        known = len(prepare.mean), len(prepare.std)
         if not {*known} <= {1, self.shape[0]}:
             raise DataError(
                 f"mean and std have {known[0]} and {known[1]} numbers, "
@@ -141,7 +141,7 @@ class FloatSamples(Samples):
         numbers = self.inputs[rows]
         if augment is not None:
             numbers = augment(numbers.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        x = self.normalise(numbers)
+        x = self.prepare(numbers)
         if is_image(self.shape):
             x = x.contiguous(memory_format=torch.channels_last)
         return Batch(x, self.labels[rows])

@@ -17,11 +17,11 @@ from pfedes.export.model import load
 from pfedes.files import appearing
 from pfedes.methods.fedproto import NearestPrototype
 from pfedes.models.cnn import CNN
+from pfedes.own import said
 from pfedes.personal import Personal
-from pfedes.shape import Shape
 
 FORMAT = 1
-SAMPLES = 16  # images on which what was written is compared with what it was written from
+SAMPLES = 16  # inputs on which what was written is compared with what it was written from
 
 
 def export(
@@ -39,14 +39,14 @@ def export(
         _write(work / "model.safetensors", _weights(personal.model))
         _write(work / "config.json", json.dumps(config, indent=2).encode())
         _write(work / "model.py", source)
-        plain, noise = load(work), _noise(personal.shape)
+        plain, noise = _loaded(personal, work), _noise(personal)
         _check_alike(personal, plain, noise)
         difference = None
         if onnx:
             from pfedes.export.onnx import write_onnx
 
             progress("writing ONNX", 0, 1)
-            difference = write_onnx(plain, personal.normaliser, noise, work / "model.onnx")
+            difference = write_onnx(plain, personal.prepare, noise, work / "model.onnx")
             progress("writing ONNX", 1, 1)
         _write(work / "README.md", card(personal, SAMPLES, difference).encode())
     return directory
@@ -76,26 +76,44 @@ def _config(personal: Personal) -> dict[str, Any]:
     # Exactly these: a class derived from one may compute something else.
     if type(model) is NearestPrototype:
         model, nearest = model.model, model.labels
-    if type(model) is not CNN:
-        raise ModelError(
-            f"what {personal.facts.client} predicts with is a {type(model).__name__}, and only the "
-            "networks of pfedes (CNN) can be exported; Run.model gives it in Python"
-        )
-    return {
-        "format": FORMAT,
-        "model": personal.facts.architecture,
-        "architecture": {
+    architecture = None
+    if type(model) is CNN:
+        architecture = {
             "shape": list(personal.shape),
             "conv2": model.conv2.out_channels,
             "fc1": model.fc1.out_features,
             "fc2": model.fc2.out_features,
             "classes": model.fc3.out_features,
-        },
+        }
+    elif personal.untrained is None or nearest is not None:
+        raise ModelError(
+            f"what {personal.facts.client} predicts with is a {type(personal.model).__name__}, and "
+            "only its network itself can be exported; Run.model gives it in Python"
+        )
+    return {
+        "format": FORMAT,
+        "model": personal.facts.architecture,
+        "architecture": architecture,
         "nearest_prototype": nearest,
         "class_names": list(personal.class_names),
-        "mean": list(personal.normaliser.mean),
-        "std": list(personal.normaliser.std),
+        "inputs": "pixels" if personal.sees_pictures else "numbers",
+        "shape": list(personal.shape),
+        "mean": list(personal.prepare.mean),
+        "std": list(personal.prepare.std),
     }
+
+
+def _loaded(personal: Personal, directory: Path) -> nn.Module:
+    """What anybody has who loads it."""
+    if personal.untrained is None:
+        return load(directory)
+    try:
+        return load(directory, personal.untrained())
+    except RuntimeError as error:  # names or shapes differ
+        raise ModelError(
+            f"{personal.facts.architecture} no longer builds what {personal.facts.client} trained: "
+            f"{said(error)}"
+        ) from None
 
 
 def _weights(model: nn.Module) -> bytes:
@@ -107,9 +125,9 @@ def _weights(model: nn.Module) -> bytes:
     return save(state, metadata={"format": "pt"})
 
 
-def _check_alike(personal: Personal, plain: nn.Module, pixels: Tensor) -> None:
+def _check_alike(personal: Personal, plain: nn.Module, noise: Tensor) -> None:
     """What cannot be loaded and give the same numbers is not handed out."""
-    inputs = personal.normaliser(pixels)
+    inputs = personal.prepare(noise)
     with torch.no_grad():
         if not torch.allclose(plain(inputs), personal.model(inputs), rtol=1e-5, atol=1e-5):
             raise ModelError(
@@ -117,9 +135,11 @@ def _check_alike(personal: Personal, plain: nn.Module, pixels: Tensor) -> None:
             )
 
 
-def _noise(shape: Shape) -> Tensor:
-    """Pixels of images, always the same."""
-    channels, height, width = shape
+def _noise(personal: Personal) -> Tensor:
+    """Inputs without meaning, always the same."""
     generator = torch.Generator().manual_seed(0)
+    if not personal.sees_pictures:
+        return torch.randn((SAMPLES, *personal.shape), generator=generator)
+    channels, height, width = personal.shape
     size = (SAMPLES, height, width, channels)
     return torch.randint(0, 256, size, dtype=torch.uint8, generator=generator)

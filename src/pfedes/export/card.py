@@ -1,6 +1,7 @@
 """The model card: what a model was trained on, how well it does, and how to use it."""
 
 import math
+from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -8,6 +9,7 @@ from pfedes.export.onnx import TOLERANCE
 from pfedes.methods.fedproto import NearestPrototype
 from pfedes.personal import Personal
 from pfedes.report.formats import listed, percent
+from pfedes.shape import Shape, described, is_image, kind_of
 
 MOST_CLASSES = 20  # that it never saw, by name
 
@@ -26,7 +28,6 @@ def card(personal: Personal, samples: int, difference: float | None) -> str:
     )
     pages.filters["cell"] = _cell
     scores = facts.scores
-    channels, height, width = personal.shape
     known = set(facts.classes)
     unseen = [name for name in personal.class_names if name not in known]
     return pages.get_template("card.md").render(
@@ -34,7 +35,11 @@ def card(personal: Personal, samples: int, difference: float | None) -> str:
         sent=facts.sent,
         class_names=personal.class_names,
         shape=personal.shape,
-        image=f"{height}x{width} in {channels} channel{'s' if channels > 1 else ''}",
+        inputs=_inputs(personal.shape),
+        kind=kind_of(personal.shape),
+        pictures=personal.sees_pictures,
+        example='"image.png"' if personal.sees_pictures else "numbers",
+        own=_own(facts.architecture) if personal.untrained is not None else None,
         numbers=sum(tensor.numel() for tensor in personal.model.state_dict().values()),
         nearest=isinstance(personal.model, NearestPrototype),
         never_trained=not facts.trained,
@@ -53,6 +58,26 @@ def card(personal: Personal, samples: int, difference: float | None) -> str:
         percent=percent,
         interval=_interval,
     )
+
+
+@dataclass(frozen=True)
+class Own:
+    """Where the code of somebody's own network is."""
+
+    module: str
+    function: str
+
+
+def _own(name: str) -> Own:
+    module, _, function = name.rpartition(":")
+    return Own(module.removesuffix(".py"), function)
+
+
+def _inputs(shape: Shape) -> str:
+    """`images of 32x32 with 3 channels`, `rows of 30 numbers`."""
+    if not is_image(shape):
+        return described(shape)
+    return described(shape).replace("images", f"images of {shape[1]}x{shape[2]}")
 
 
 def _interval(right: int, total: int) -> str:

@@ -1,10 +1,11 @@
-"""A classifier of images in plain PyTorch.
+"""A classifier in plain PyTorch.
 
     python model.py image.png ...
 
-prints what the images show. Needs torch, safetensors, numpy and pillow, and two files that lie
-beside this one: model.safetensors (the weights) and config.json (the network's sizes, the names of
-the classes, and how pixels become numbers).
+prints what images show, if it was trained on images and the network is one of those below; for a
+network of somebody's own see README.md. Needs torch, safetensors, numpy and pillow, and two files
+that lie beside this one: model.safetensors (the weights) and config.json (the network's sizes, the
+names of the classes, and how inputs become what the network takes).
 
 Written by pfedes; Apache-2.0.
 """
@@ -75,30 +76,47 @@ def read_config(directory: Path | str = HERE) -> dict[str, Any]:
     return config
 
 
-def load(directory: Path | str = HERE) -> nn.Module:
-    """The network with its weights, ready to be used. It takes what `normalise` gives."""
+def load(directory: Path | str = HERE, network: nn.Module | None = None) -> nn.Module:
+    """The network with its weights, ready to be used. It takes what `prepare` gives.
+
+    A network that config.json has no sizes of is somebody's own: build it by their code.
+    """
     config = read_config(directory)
-    network = CNN(**config["architecture"])
-    nearest = config["nearest_prototype"]
-    model = network if nearest is None else NearestPrototype(network, nearest)
-    model.load_state_dict(load_file(Path(directory, "model.safetensors")))
-    # The layout in memory in which it was trained: results then agree to the last bit. (torch's own
-    # annotations do not know this form of the call.)
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model.eval()
+    if config["architecture"] is not None:
+        network = CNN(**config["architecture"])
+        if config["nearest_prototype"] is not None:
+            network = NearestPrototype(network, config["nearest_prototype"])
+    elif network is None:
+        sizes = f"{len(config['class_names'])}, {tuple(config['shape'])}"
+        raise ValueError(f"give load() the network that {config['model']} builds for ({sizes})")
+    network.load_state_dict(load_file(Path(directory, "model.safetensors")))
+    if len(config["shape"]) == 3:
+        # The layout in memory in which it was trained: results then agree to the last bit.
+        # (torch's own annotations do not know this form of the call.)
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval()
 
 
-def normalise(pixels: Tensor, config: dict[str, Any]) -> Tensor:
-    """(pixel / 255 - mean) / std of pixels (n, height, width, channels), with channels second."""
+def prepare(inputs: Tensor, config: dict[str, Any]) -> Tensor:
+    """What the network takes: numbers (n, ...), or pixels 0..255 (n, height, width, channels).
+
+    Of pixels (pixel / 255 - mean) / std, with channels second; of numbers (number - mean) / std.
+    """
     mean = torch.tensor(config["mean"], dtype=torch.float64)
     std = torch.tensor(config["std"], dtype=torch.float64)
-    scale, shift = (1 / (255 * std)).float(), (-mean / std).float()
-    return (pixels.float() * scale + shift).permute(0, 3, 1, 2)
+    if config["inputs"] == "pixels":
+        scale, shift = (1 / (255 * std)).float(), (-mean / std).float()
+        return (inputs.float() * scale + shift).permute(0, 3, 1, 2)
+    along = (-1, *[1] * (inputs.dim() - 2))
+    numbers = (inputs.float() - mean.float().view(along)) / std.float().view(along)
+    if numbers.dim() == 4:
+        return numbers.contiguous(memory_format=torch.channels_last)
+    return numbers
 
 
 def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tensor:
     """Pixels 0..255 at the size of the training images, (1, height, width, channels)."""
-    channels, height, width = config["architecture"]["shape"]
+    channels, height, width = config["shape"]
     if channels not in (1, 3):
         raise ValueError(f"the network takes {channels} channels, and an image has 1 or 3")
     if not isinstance(image, Image.Image):
@@ -111,20 +129,37 @@ def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tenso
 
 
 @cache
-def _ready(directory: Path | str) -> tuple[nn.Module, dict[str, Any]]:
-    return load(directory), read_config(directory)
+def _ready(directory: Path | str) -> nn.Module:
+    return load(directory)
 
 
 def predict(
-    image: Path | str | Image.Image, top: int = 1, directory: Path | str = HERE
+    what: Any, top: int = 1, directory: Path | str = HERE, model: nn.Module | None = None
 ) -> list[tuple[str, float]]:
-    """The likeliest classes of an image with their probabilities, the likeliest first."""
-    model, config = _ready(directory)
+    """The likeliest classes of an image, or of an array, with their probabilities, likeliest first.
+
+    `what` is an image or the name of its file, for a network trained on pixels; else the numbers of
+    one input. `model` is what `load` gave, and may be left out if load() needs no network.
+    """
+    config = read_config(directory)
+    model = _ready(directory) if model is None else model
+    if config["inputs"] == "pixels":
+        inputs = read_image(what, config)
+    else:
+        inputs = torch.as_tensor(what).reshape(1, *config["shape"])
     with torch.no_grad():
-        logits = model(normalise(read_image(image, config), config))
+        logits = _logits(model(prepare(inputs, config)))
     chances, labels = logits[0].softmax(0).topk(min(top, logits.shape[1]))
     names = [config["class_names"][label] for label in labels.tolist()]
     return list(zip(names, chances.tolist(), strict=True))
+
+
+def _logits(output: Any) -> Tensor:
+    """Some networks return more than that."""
+    if not isinstance(output, Tensor):
+        output = output["logits"] if isinstance(output, dict) else output.logits
+    found: Tensor = output
+    return found
 
 
 if __name__ == "__main__":

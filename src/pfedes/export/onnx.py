@@ -1,4 +1,4 @@
-"""A client's model as an ONNX file: pixels in, probabilities out, the same as PyTorch's."""
+"""A client's model as an ONNX file: inputs in, probabilities out, the same as PyTorch's."""
 
 import logging
 import warnings
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pfedes.data.samples import Normaliser
+from pfedes.data.samples import Normaliser, Preparation
 from pfedes.errors import ConfigError, ModelError
 from pfedes.export.model import NearestPrototype
 
@@ -21,19 +21,26 @@ TOLERANCE = 1e-4
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-class FromPixels(nn.Module):
-    """A model that takes pixels as they are in a file, so that nobody has to normalise them."""
+class Whole(nn.Module):
+    """A model that takes inputs as they are in a file, so that nobody has to prepare them."""
 
-    def __init__(self, model: nn.Module, normaliser: Normaliser) -> None:
+    def __init__(self, model: nn.Module, prepare: Preparation) -> None:
         super().__init__()
         self.model = model
+        self.pixels = isinstance(prepare, Normaliser)
+        mean, std = torch.tensor([prepare.mean, prepare.std], dtype=torch.float64)
         self.scale: Tensor
         self.shift: Tensor
-        self.register_buffer("scale", normaliser.scale)
-        self.register_buffer("shift", normaliser.shift)
+        self.register_buffer("scale", (1 / (255 * std if self.pixels else std)).float())
+        self.register_buffer("shift", (-mean / std).float())
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.model((pixels.float() * self.scale + self.shift).permute(0, 3, 1, 2))
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        if self.pixels:
+            prepared = (inputs.float() * self.scale + self.shift).permute(0, 3, 1, 2)
+        else:
+            along = (-1, *[1] * (inputs.dim() - 2))
+            prepared = inputs * self.scale.view(along) + self.shift.view(along)
+        logits = self.model(prepared)
         return logits.softmax(dim=1), logits
 
 
@@ -49,35 +56,36 @@ def check_extra() -> None:
         raise ConfigError("--onnx needs the extra 'onnx': pip install 'pfedes[onnx]'")
 
 
-def write_onnx(plain: nn.Module, normaliser: Normaliser, pixels: Tensor, path: Path) -> float:
+def write_onnx(plain: nn.Module, prepare: Preparation, inputs: Tensor, path: Path) -> float:
     """Writes the file and compares it with PyTorch; returns the largest difference found."""
     written = plain
     if isinstance(plain, NearestPrototype):
         written = Spelled(plain.model, plain.labels)
         written.prototypes = plain.prototypes
+    whole = Whole(plain, prepare).eval()
     with _quietly():
         torch.onnx.export(
-            FromPixels(written, normaliser).eval(),
-            (pixels[:2],),
+            Whole(written, prepare).eval(),
+            (inputs[:2],),
             path,
-            input_names=["pixels"],
+            input_names=["pixels" if whole.pixels else "numbers"],
             output_names=["probabilities", "logits"],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             dynamo=True,
             external_data=False,
             verbose=False,
         )
-    whole = FromPixels(plain, normaliser).eval()
-    return max(_difference(whole, path, pixels[:count]) for count in (1, len(pixels)))
+    return max(_difference(whole, path, inputs[:count]) for count in (1, len(inputs)))
 
 
-def _difference(whole: nn.Module, path: Path, pixels: Tensor) -> float:
+def _difference(whole: nn.Module, path: Path, inputs: Tensor) -> float:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    found = map(torch.from_numpy, session.run(None, {"pixels": pixels.numpy()}))
+    (name,) = [given.name for given in session.get_inputs()]
+    found = map(torch.from_numpy, session.run(None, {name: inputs.numpy()}))
     with torch.no_grad():
-        expected = whole(pixels)
+        expected = whole(inputs)
     largest = 0.0
     for ours, theirs in zip(expected, found, strict=True):
         if not torch.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pfedes.errors import ModelError
 from pfedes.models import MODELS, build_model
 from pfedes.models.head import remember_head
-from pfedes.own import own_function
+from pfedes.own import kind_and_text, own_function
 from pfedes.shape import Shape
 
 
@@ -24,7 +24,7 @@ def participants_model(name: str, classes: int, shape: Shape, head: str = "") ->
     except Exception as error:  # it is the user's, and may raise anything
         raise ModelError(
             f"model = {name!r} failed for {classes} classes and inputs of {_by(shape)}: "
-            f"{type(error).__name__}: {error}"
+            f"{kind_and_text(error)}; it is called with these two, and must build the model"
         ) from None
     if not isinstance(model, nn.Module):
         raise ModelError(
@@ -62,7 +62,7 @@ def _tried(model: nn.Module, shape: Shape) -> Any:
     except Exception as error:  # it is the user's, and may raise anything
         raise ModelError(
             f"the model cannot take a batch of 2 inputs of {_by(shape)}: "
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            f"{kind_and_text(error)}; size its layers by the shape that its function is given"
         ) from None
     finally:
         model.train(was_training)

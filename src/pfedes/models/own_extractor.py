@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from pfedes.errors import ConfigError, ModelError
-from pfedes.own import imported, said
+from pfedes.own import imported, kind_and_text, said
 from pfedes.shape import Shape
 
 Build = Callable[[Shape], nn.Module]
@@ -26,7 +26,7 @@ def own_extractor(name: str) -> Build:
         try:
             module = function(shape)
         except Exception as error:  # it is not ours, and may raise anything
-            raise _fault(f"{name}({shape}) raises {type(error).__name__}: {said(error)}") from None
+            raise _fault(f"{name}({shape}) raises {kind_and_text(error)}") from None
         if not isinstance(module, nn.Module):
             raise _fault(f"{name}({shape}) returns {_a(module)}, not a torch.nn.Module")
         return module
