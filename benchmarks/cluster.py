@@ -109,7 +109,7 @@ class Rounds:
     def run(self) -> float:
         before, self.round = self.round, self.round + 1
         if self.forgetting:
-            self.fleet._warm.clear()
+            self.fleet.warm.clear()
         tasks = self.tasks = [
             Task("bench", client, self.round, before, download)
             for client, download in self.downloads.items()

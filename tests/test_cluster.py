@@ -1,6 +1,7 @@
 """A cluster gives the serial fleet's bits: real schedulers and workers, over loopback, with TLS."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_workers_and_nodes_that_die_or_freeze(share: bool, tmp_path: Path) -> No
         said = log_of(run.directory)
         assert said.count("client-0001 on") == 3  # nobody else's round was repeated
         assert said.count("its worker died (attempt 1 of 3)") == 2
-        assert said.count("no answer within 6 s (attempt 1 of 3)") == 1
+        assert len(re.findall(r"no answer within \d+ s \(attempt 1 of 3\)", said)) == 1
 
         before = files_of(run.directory)
         frozen[0].send(signal.SIGCONT)

@@ -52,6 +52,7 @@ def test_a_plan_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     plan = Plan(
         clients=10_000,
         workers=2,
+        manner="2 workers",
         seconds=7322,
         memory=1_900_000_000,
         disk=26_000_000_000,

@@ -51,21 +51,21 @@ class ClusterFleet:
 
     def __init__(self, host: ClientHost, config: Config) -> None:
         self.host = host
-        self._runtime = config.runtime
-        self._run = Run(_for_workers(config).to_toml(), host.population.digest)
-        self._warm: dict[str, Warm] = {}  # by client
-        self._paces: dict[Kind, Pace] = {
+        self.runtime = config.runtime
+        self.run = Run(_for_workers(config).to_toml(), host.population.digest)
+        self.warm: dict[str, Warm] = {}  # by client
+        self.paces: dict[Kind, Pace] = {
             "answer": Pace(host.population),
             "score": Pace(host.population),
         }
-        self._data = config.data
-        self._threads = ThreadPoolExecutor(WRITERS)
-        self._connection = Connection(config.runtime)
-        self._shipping = Shipping(self._connection)
+        self.data = config.data
+        self.threads = ThreadPoolExecutor(WRITERS)
+        self.connection = Connection(config.runtime)
+        self.shipping = Shipping(self.connection)
         directory = host.store.root if config.runtime.share_directory else None
         try:
-            self._roster = Roster(self._connection, config.runtime, directory, self._admit)
-            self._roster.gather()
+            self.roster = Roster(self.connection, config.runtime, directory, self._admit)
+            self.roster.gather()
         except BaseException:
             self.close()
             raise
@@ -73,16 +73,16 @@ class ClusterFleet:
 
     @property
     def places(self) -> int:
-        return len(self._roster.nodes)
+        return len(self.roster.nodes)
 
     @property
     def manner(self) -> str:
-        nodes = self._roster.nodes.values()
+        nodes = self.roster.nodes.values()
         seeing = sum(node.sees for node in nodes)
         states = "in the run directory" if seeing == len(nodes) else "travelling"
         if 0 < seeing < len(nodes):
             states = f"in the run directory for {seeing}, else travelling"
-        return f"{counted(self.places, 'node')} of {self._connection.address} (states {states})"
+        return f"{counted(self.places, 'node')} of {self.connection.address} (states {states})"
 
     def enroll(self) -> list[Card]:
         return self.host.cards()
@@ -104,12 +104,12 @@ class ClusterFleet:
             yield answer
 
     def close(self) -> None:
-        self._connection.close()
-        self._threads.shutdown()
+        self.connection.close()
+        self.threads.shutdown()
 
     def _spread(self, kind: Kind, tasks: Sequence[Task]) -> Iterator[Returned]:
-        ordered = self._paces[kind].longest_first(tasks)
-        dispatch = Dispatch(self._roster, Tasks(self, kind), ordered)
+        ordered = self.paces[kind].longest_first(tasks)
+        dispatch = Dispatch(self.roster, Tasks(self, kind), ordered)
         try:
             while dispatch.open:
                 yield from dispatch.step(0.2)
@@ -118,11 +118,11 @@ class ClusterFleet:
 
     async def _admit(self, node: Node) -> None:
         """Has a worker build the simulation, with the data that it may have to be sent for it."""
-        found = await self._connection.call(node.address, prepare, self._run)
+        found = await self.connection.call(node.address, prepare, self.run)
         if found == "data" and isinstance(self.host.population, Dealt):
-            if await self._shipping.provide(node, self._data, self.host.population.dataset):
+            if await self.shipping.provide(node, self.data, self.host.population.dataset):
                 log.info("the data was sent to %s (%s)", node.name, node.host)
-            found = await self._connection.call(node.address, prepare, self._run)
+            found = await self.connection.call(node.address, prepare, self.run)
         if found != "ready":
             raise Refused(f"{node.name}: {found}")
 
@@ -148,21 +148,21 @@ class Tasks(Work[Task, Returned]):
 
     def choose(self, waiting: list[Errand[Task]], node: Node) -> int:
         """The longest task of those whose state is here, else of those whose state is nowhere."""
-        warm = self.fleet._warm
+        warm = self.fleet.warm
         if not warm:
             return 0
         near = [errand.item.client for errand in waiting[:LOOK_AHEAD]]
         homes = [warm[client].address if client in warm else "" for client in near]
         if node.address in homes:
             return homes.index(node.address)
-        there = self.fleet._roster.nodes
+        there = self.fleet.roster.nodes
         return next((place for place, home in enumerate(homes) if home not in there), 0)
 
     async def carry(self, item: Task, node: Node, claim: Callable[[], bool]) -> Returned | None:
         fleet, task, began = self.fleet, item, time.monotonic()
         attempt = secrets.token_hex(8)
         order = Order(
-            fleet._run,
+            fleet.run,
             encode(from_task(self.kind, task)),
             await self._aside(self._versions, task),
             attempt,
@@ -171,20 +171,20 @@ class Tasks(Work[Task, Returned]):
         )
         done = Done(lacks="base")
         if order.kept or order.clients or task.base not in order.versions:
-            done = await fleet._connection.call(node.address, work, order)
+            done = await fleet.connection.call(node.address, work, order)
         if done.lacks:
             state = await self._aside(self._state, task)
-            done = await fleet._connection.call_with(node.address, work_from, state, order)
+            done = await fleet.connection.call_with(node.address, work_from, state, order)
         if not claim():
             return None
         answer = await self._aside(self._committed, task, done, attempt)
-        fleet._paces[self.kind].learn(task, time.monotonic() - began)
+        fleet.paces[self.kind].learn(task, time.monotonic() - began)
         if isinstance(answer, Reply):
-            fleet._warm[task.client] = Warm(node.address, attempt, task.round)
+            fleet.warm[task.client] = Warm(node.address, attempt, task.round)
         return answer
 
     def is_overdue(self, item: Task, seconds: float) -> bool:
-        pace, chosen = self.fleet._paces[self.kind], self.fleet._runtime.deadline
+        pace, chosen = self.fleet.paces[self.kind], self.fleet.runtime.deadline
         if chosen != "auto":
             return seconds > chosen
         if not pace.knows(item):
@@ -197,7 +197,7 @@ class Tasks(Work[Task, Returned]):
     async def _aside(self, function: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
         """Files are read and written beside the connection, which must not wait for a disk."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.fleet._threads, partial(function, *arguments))
+        return await loop.run_in_executor(self.fleet.threads, partial(function, *arguments))
 
     def _versions(self, task: Task) -> tuple[int, ...]:
         """What the client has, up to the version that the task starts from."""
@@ -213,7 +213,7 @@ class Tasks(Work[Task, Returned]):
             return b""  # it was there a moment ago; the worker says what that means
 
     def _kept_by(self, node: Node, task: Task) -> str:
-        warm = self.fleet._warm.get(task.client)
+        warm = self.fleet.warm.get(task.client)
         made = warm is not None and (warm.address, warm.round) == (node.address, task.base)
         return warm.attempt if warm is not None and made else ""
 
