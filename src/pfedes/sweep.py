@@ -166,6 +166,7 @@ class Hand:
 
     def __init__(self, **environment: str) -> None:
         self.cell: Cell | None = None
+        self.closed = False
         self._environment = environment
         self._place = tempfile.TemporaryDirectory()  # for configurations on their way
         self._process: subprocess.Popen[str] | None = None
@@ -208,6 +209,7 @@ class Hand:
 
     def close(self) -> None:
         """Ends the process, whatever it does."""
+        self.closed = True
         self._end()
         self._place.cleanup()
 

@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from pfedes.sweep import Cell, Hand, Outcome, outcome_of
 POLL = 0.1  # seconds
 RUN = "run"  # the directory of the run in its place
 BETWEEN_SIGNS = 1.0  # seconds between a worker's signs of life
+LONGEST_IDLE = 20.0  # seconds for which a child process waits for the next cell
 LONGEST_SILENCE = 60.0  # seconds after which it must be taken for frozen
 
 
@@ -48,44 +50,66 @@ class Job:
     attempt: str
 
 
-_hand: tuple[str, Hand] | None = None  # a process is one worker with one thread
-
-
 def carry_out(job: Job) -> str:
     """Runs a cell to its end in a child process: '' or the reason why it has no result."""
-    global _hand  # noqa: PLW0603
     worker: Any = get_worker()
     key = worker.get_current_task()
     config_file = Path(job.place, "config.toml")
     config_file.write_text(job.config)
     cell = Cell(job.name, configure(config_file), Path(job.place, RUN))
-    hand = _hand_for(job, cell)
-    hand.begin(cell)
-    next_sign = 0.0
-    while (outcome := hand.poll()) is None:
-        task = worker.state.tasks.get(key)
-        if task is None or task.state != "executing":  # it was cancelled, or its driver is gone
-            _hand = None
-            hand.close()
-            shutil.rmtree(job.place, ignore_errors=True)
-            return "nobody waits for it any more"
-        if time.monotonic() >= next_sign:
-            worker.log_event(job.topic, {"attempt": job.attempt, "rounds": cell.rounds_done()})
-            next_sign = time.monotonic() + BETWEEN_SIGNS
-        time.sleep(0.05)
+    with _child.for_data(_where_data_is(job, cell)) as hand:
+        hand.begin(cell)
+        next_sign = 0.0
+        while (outcome := hand.poll()) is None:
+            task = worker.state.tasks.get(key)
+            if task is None or task.state != "executing":  # cancelled, or its driver is gone
+                hand.close()
+                shutil.rmtree(job.place, ignore_errors=True)
+                return "nobody waits for it any more"
+            if time.monotonic() >= next_sign:
+                worker.log_event(job.topic, {"attempt": job.attempt, "rounds": cell.rounds_done()})
+                next_sign = time.monotonic() + BETWEEN_SIGNS
+            time.sleep(0.05)
     return outcome.reason
 
 
-def _hand_for(job: Job, cell: Cell) -> Hand:
-    """The child process of this worker, if it looks for its data where this cell's is."""
-    global _hand  # noqa: PLW0603
+def _where_data_is(job: Job, cell: Cell) -> str:
+    """The digest of the copy that was sent; '' if this machine has its own."""
     own = not job.data or own_copy(cell.config.data, job.data) is not None
-    digest = "" if own else job.data
-    if _hand is None or _hand[0] != digest:
-        if _hand is not None:
-            _hand[1].close()
-        _hand = digest, Hand(PFEDES_RECEIVED=digest)
-    return _hand[1]
+    return "" if own else job.data
+
+
+class Child:
+    """A worker's child process, which serves one cell after another, and is let go when idle."""
+
+    def __init__(self) -> None:
+        self._hand: Hand | None = None
+        self._data = ""
+        self._lock = threading.RLock()
+        self._idle: threading.Timer | None = None
+
+    @contextmanager
+    def for_data(self, digest: str) -> Iterator[Hand]:
+        """The process that looks for its data there, or a new one."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            if self._hand is None or self._hand.closed or self._data != digest:
+                self.let_go()
+                self._hand, self._data = Hand(PFEDES_RECEIVED=digest), digest
+            yield self._hand
+            self._idle = threading.Timer(LONGEST_IDLE, self.let_go)
+            self._idle.daemon = True
+            self._idle.start()
+
+    def let_go(self) -> None:
+        with self._lock:
+            if self._hand is not None:
+                self._hand.close()
+            self._hand = None
+
+
+_child = Child()  # a process is one worker with one thread
 
 
 class ClusterCrew(Work[Cell, Outcome]):
