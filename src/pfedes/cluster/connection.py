@@ -50,14 +50,9 @@ class Connection:
         except (OSError, RuntimeError, TypeError, ValueError) as error:
             raise ClusterError(f"no connection to {self.address}: {_reason(error)}") from None
 
-    def workers(self) -> dict[str, int]:
+    def ask_for_workers(self) -> "Future[dict[str, int]]":
         """The addresses of all workers there are now, each with its number of threads."""
-        self.check()
-        try:
-            found: dict[str, int] = self.start(self._workers()).result()
-        except (OSError, TimeoutError, asyncio.CancelledError) as error:
-            raise self._gone() from error
-        return found
+        return self.start(self._workers())
 
     def check(self) -> None:
         """Raises a ClusterError if the scheduler is gone."""
@@ -126,7 +121,10 @@ class Connection:
             log.info("leaving %s: %s", self.address, error)
 
     async def _workers(self) -> dict[str, int]:
-        return await asyncio.wait_for(self._client.nthreads(), LONGEST_PAUSE)
+        try:
+            return await asyncio.wait_for(self._client.nthreads(), LONGEST_PAUSE)
+        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+            raise self._gone() from error
 
     def _gone(self) -> ClusterError:
         return ClusterError(f"the scheduler at {self.address} is gone: start it again")

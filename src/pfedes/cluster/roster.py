@@ -76,14 +76,15 @@ class Roster:
         self._examined: dict[str, _Examination] = {}
         self._refused: dict[str, str] = {}
         self._next_look = 0.0
+        self._asked: Future[dict[str, int]] | None = None  # the scheduler, who is there
+        self._has_looked = False
         self._nobody_since: float | None = None
 
     def gather(self) -> None:
         """Waits until everybody who is there has been examined."""
-        self.look()
-        while any(examination.promising for examination in self._examined.values()):
-            time.sleep(0.05)
+        while not self._has_looked or any(e.promising for e in self._examined.values()):
             self.look()
+            time.sleep(0.02)
         if self._refused and not self.nodes:
             raise ClusterError(f"no worker of {self.connection.address} can be used: {self._why()}")
         while not self.nodes:
@@ -100,11 +101,17 @@ class Roster:
         if self.nodes:
             self._nobody_since = None
         self.connection.check()
-        if time.monotonic() < self._next_look:
-            return
-        there = self.connection.workers()
+        if self._asked is None:
+            if time.monotonic() >= self._next_look:
+                self._asked = self.connection.ask_for_workers()
+        elif self._asked.done():
+            there, self._asked = self._asked.result(), None
+            self._next_look = time.monotonic() + BETWEEN_LOOKS
+            self._has_looked = True
+            self._compare(there)
+
+    def _compare(self, there: dict[str, int]) -> None:
         self.there = set(there)
-        self._next_look = time.monotonic() + BETWEEN_LOOKS
         for address in self.nodes.keys() - there.keys():
             log.warning("%s has left the cluster", self.nodes.pop(address).name)
         for address in self._examined.keys() - there.keys():
