@@ -40,7 +40,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED)
-	@echo "== measuring, in about twenty minutes; set PFEDES_DATA to the directory that holds cifar10/"
+	@echo "== measuring, in about half an hour; set PFEDES_DATA to the directory that holds cifar10/"
 	$(BIN)/python benchmarks/bench.py --json bench.json
 
 clean:
