@@ -5,7 +5,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import pytest
 import pfedes
 from clusters import SETTINGS, Cluster, Gate, Meanwhile, authority, log_of, on, wait_until
 from pfedes import ClusterError, Config, ConfigError, Federation, configure
+from pfedes.cli import execute
 from pfedes.cluster.joining import Facts, differences
 from running import result, small
-from test_kills import Started
 
 ODD = {
     "two-threads": "2 threads: start it with --nthreads 1",
@@ -81,33 +81,41 @@ def test_what_differs_is_said_in_full() -> None:
     assert why.startswith("its training gives other bits (B; the driver: A)")
 
 
-def refused(config: Config, directory: Path) -> str:
-    """What the command says that cannot begin: the last line, after which nothing is left."""
-    run = Started(directory, config)
-    assert run.end() == 2, run.said
-    assert "Traceback" not in run.said
-    assert not directory.exists()
-    return run.said.splitlines()[-1]
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[Config], list[str]]:
+    """What the command says that cannot begin, after which nothing is left."""
+
+    def said(config: Config) -> list[str]:
+        (tmp_path / "c.toml").write_text(config.to_toml())
+        assert execute(["run", "c.toml", "--out", "run"]) == 2
+        assert not (tmp_path / "run").exists()
+        return capsys.readouterr().err.splitlines()
+
+    return said
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there(
+    tmp_path: Path, refused: Callable[[Config], list[str]]
+) -> None:
     tls = authority(tmp_path / "tls")
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
         address = f"tls://127.0.0.1:{nobody.getsockname()[1]}"
         config = configure(cluster=address, tls=tls, settings={"data.limit": 100})
-        said = refused(config, tmp_path / "run")
-    assert said == (
-        f"pfedes: no connection to {address}: nothing answers there within 5 s; "
-        "is the scheduler running?"
-    )
+        assert refused(config) == [
+            f"pfedes: no connection to {address}: nothing answers there within 5 s; "
+            "is the scheduler running?"
+        ]
 
 
-def test_a_certificate_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_of_somebody_else(
+    tmp_path: Path, refused: Callable[[Config], list[str]]
+) -> None:
     strange = authority(tmp_path / "strange")
     with Cluster(tmp_path / "cluster") as cluster:
         wrong = configure(cluster=cluster.address, tls=strange, settings={"data.limit": 100})
-        assert "are not of the same authority" in refused(wrong, tmp_path / "run")
+        (line,) = refused(wrong)
+        assert "its certificate and yours are not of the same authority" in line
 
         def reason(**settings: str) -> str:
             with pytest.raises((ClusterError, ConfigError)) as refusal:
@@ -134,15 +142,12 @@ def test_certificates_of_dasks_own_configuration(two_nodes: Cluster, tmp_path: P
         assert Federation(config, out=tmp_path / "run").run().finished
 
 
-def test_a_cluster_without_workers(tmp_path: Path) -> None:
+def test_a_cluster_without_workers(tmp_path: Path, refused: Callable[[Config], list[str]]) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        config = on(cluster, runtime__wait_for_nodes=1)
-        run = Started(tmp_path / "run", config)
-        assert run.end() == 2, run.said
-        first, last = run.said.splitlines()
-        who = f"no worker of {cluster.address} can be used"
-        assert first == f"pfedes: warning: {who}: waiting up to 1 s for one to join"
-        assert last == f"pfedes: {who}, and none has joined within 1 s"
+        first, last = refused(on(cluster, runtime__wait_for_nodes=1))
+    who = f"no worker of {cluster.address} can be used"
+    assert first == f"pfedes: warning: {who}: waiting up to 1 s for one to join"
+    assert last == f"pfedes: {who}, and none has joined within 1 s"
 
 
 def test_the_only_worker_is_killed_and_another_comes(tmp_path: Path) -> None:
@@ -168,13 +173,15 @@ def test_the_only_worker_is_killed_and_another_comes(tmp_path: Path) -> None:
     assert who in log_of(run.directory)
 
 
-def test_workers_that_can_all_not_be_used(tmp_path: Path) -> None:
+def test_workers_that_can_all_not_be_used(
+    tmp_path: Path, refused: Callable[[Config], list[str]]
+) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
         cluster.add("two-threads", "--no-nanny", "--nthreads", "2")
         cluster.wait_for(1)
-        said = refused(on(cluster), tmp_path / "run")
+        *_, last = refused(on(cluster))
     who = f"no worker of {cluster.address} can be used: two-threads: 2 threads"
-    assert said.startswith(f"pfedes: {who}")
+    assert last.startswith(f"pfedes: {who}")
 
 
 DEADLY = """

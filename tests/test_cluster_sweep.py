@@ -26,16 +26,6 @@ def common(rounds: int = 2, **settings: Any) -> Config:
     return small("standalone", **{**tiny, **settings})
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pfedes", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-
-
 def results(outcomes: list[Outcome]) -> dict[str, Any]:
     return {o.cell.name: result(o.run) for o in outcomes if o.run is not None}
 
@@ -80,16 +70,16 @@ def test_cells_come_home_as_ordinary_runs(two_nodes: Cluster, tmp_path: Path) ->
     assert [(cell.directory / "summary.json").stat().st_mtime_ns for cell in cells] == stamps
 
 
-def test_the_real_command(two_nodes: Cluster, tmp_path: Path) -> None:
+def test_the_command(
+    two_nodes: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What one method cannot do is that cell's failure, as it is on one machine."""
     (tmp_path / "c.toml").write_text(
         small("standalone", train__rounds=1, runtime__report=False).to_toml()
     )
-    words = ["compare", "c.toml", "--methods", "standalone,fedavg"]
-    there = ["--cluster", two_nodes.address, "--tls", two_nodes.tls]
-    done = command(*words, "--out", "o", *there)
-    assert done.returncode == 0, done.stderr
-    assert "standalone/seed-0: " in done.stderr
+    words = ["compare", "c.toml", "--methods", "standalone,fedavg", "--out", "o"]
+    assert execute([*words, "--cluster", two_nodes.address, "--tls", str(two_nodes.tls)]) == 0
+    assert "standalone/seed-0: " in capsys.readouterr().err
     records = {row["method"]: row for row in json.loads(Path("o/compare.json").read_text())}
     assert "set models.pool to one architecture" in records["fedavg"]["reason"]
     assert records["standalone"]["seeds"] == [0]
