@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pfedes import Config
 from running import small
+
+T = TypeVar("T")
 
 SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"], "runtime__report": False}
 DASK = [sys.executable, "-m", "dask"]
@@ -65,6 +67,10 @@ class Process:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
     def members(self) -> list[int]:
         """Its own pid and those of the processes below it."""
         found, parents = [self.pid], {}
@@ -107,7 +113,8 @@ class Cluster:
         self.file.unlink(missing_ok=True)
         words = ["--port", "0", "--protocol", "tls", "--scheduler-file", str(self.file)]
         scheduler = self._start("scheduler", words, {})
-        wait_until(self._is_up, "the scheduler's start")
+        wait_until(lambda: self._is_up() or scheduler.has_ended, "the scheduler's start")
+        assert not scheduler.has_ended, scheduler.log.read_text()
         return scheduler
 
     def _is_up(self) -> bool:
@@ -191,17 +198,21 @@ class Gate:
             (self.place / f"{seed}-{round}").touch()
 
 
-class Meanwhile:
+class Meanwhile(Generic[T]):
     """Does something beside what the `with` block does, and fails with it."""
 
-    def __init__(self, deed: Callable[[], object]) -> None:
+    def __init__(self, deed: Callable[[], T]) -> None:
         self._pool = ThreadPoolExecutor(1)
         self._deed = deed
 
-    def __enter__(self) -> "Meanwhile":
+    def __enter__(self) -> "Meanwhile[T]":
         self._future = self._pool.submit(self._deed)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
         self._future.result()
+
+    def result(self) -> T:
+        """What came of it."""
+        return self._future.result()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,32 +86,39 @@ def test_the_command(
     assert records["standalone"]["seeds"] == [0]
 
 
-@pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_a_node_that_fails_has_its_cell_done_by_another(fault: str, tmp_path: Path) -> None:
+def test_a_node_that_fails_has_its_cell_done_by_another(tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     with Cluster(tmp_path / "cluster") as cluster:
         for name in ("node1", "node2"):
             cluster.add(name, "--no-nanny", env=gate.environment)
         cluster.wait_for(2)
-        (cell,) = cells_of(common(), ["gated:Gated"], [0], tmp_path / "far")
-        hit: list[Process] = []
+        runtime = on(cluster, runtime__deadline=5).runtime
+        for seed, fault in enumerate((signal.SIGSTOP, signal.SIGKILL)):
+            (cell,) = cells_of(common(), ["gated:Gated"], [seed], tmp_path / "far")
+            strike = partial(_strike, cluster, gate, seed, fault)
+            with Meanwhile(strike) as struck:
+                outcomes = run_cells([cell], cluster=runtime)
+            assert results(outcomes) == alone([cell], tmp_path / "alone")
+            before = (cell.directory / "summary.json").read_bytes()
+            node = struck.result()
+            node.send(signal.SIGCONT)
+            # Thawed, it learns that nobody waits any more.
+            wait_until(partial(_has_no_child, node), "the end of the child")
+            assert (cell.directory / "summary.json").read_bytes() == before
 
-        def strike() -> None:
-            gate.open(0, 1)
-            hit.append(cluster.node_of(gate.holder(0, 2)))
-            # The node's worker alone, so that its child has to notice what has become of it.
-            os.kill(hit[0].pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
-            gate.open(0, 2)
 
-        with Meanwhile(strike):
-            outcomes = run_cells([cell], cluster=on(cluster, runtime__deadline=5).runtime)
-        assert results(outcomes) == alone([cell], tmp_path / "alone")
-        before = (cell.directory / "summary.json").read_bytes()
-        (node,) = hit
-        node.send(signal.SIGCONT)
-        # Thawed, it learns that nobody waits any more.
-        wait_until(lambda: not leashed(node), "the end of the child")
-        assert (cell.directory / "summary.json").read_bytes() == before
+def _strike(cluster: Cluster, gate: Gate, seed: int, fault: signal.Signals) -> Process:
+    """Hits the worker that is in the midst of a cell, and then lets the cell go on."""
+    gate.open(seed, 1)
+    node = cluster.node_of(gate.holder(seed, 2))
+    # The node's worker alone, so that its child has to notice what has become of it.
+    os.kill(node.pid, fault)
+    gate.open(seed, 2)
+    return node
+
+
+def _has_no_child(node: Process) -> bool:
+    return not leashed(node)
 
 
 def test_a_killed_driver_leaves_nothing_running_and_is_repeated(

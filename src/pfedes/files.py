@@ -31,17 +31,24 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def appearing(directory: Path) -> Iterator[Path]:
-    """A directory to fill, which then appears by one rename: whole, or not at all."""
+def beside(directory: Path) -> Iterator[Path]:
+    """An empty directory next to where another will be; what is left of it is removed."""
     with writing(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-        try:
-            work.chmod(0o755)  # mkdtemp made it for the owner alone
-            yield work
-            os.rename(work, directory)  # refuses a directory that is there and not empty
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.chmod(0o755)  # mkdtemp made it for the owner alone
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def appearing(directory: Path) -> Iterator[Path]:
+    """A directory to fill, which then appears by one rename: whole, or not at all."""
+    with beside(directory) as work, writing(directory):
+        yield work
+        os.rename(work, directory)  # refuses a directory that is there and not empty
         sync_directory(directory.parent)
 
 

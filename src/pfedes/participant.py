@@ -47,8 +47,10 @@ class Participant(Section):
     )
     limits: Limits = Limits()
     state: str = Field("", description="where its models are kept, when it joins a federation")
-    device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where it trains")
-    threads: int = Field(1, ge=1, description="with how many threads")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="where it trains, when it joins"
+    )
+    threads: int = Field(1, ge=1, description="with how many threads, when it joins")
     rollback: bool = Field(False, description="whether it may be taken back to an earlier round")
 
 

@@ -8,7 +8,6 @@ and when nobody wants its result any more.
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,14 +26,14 @@ from pfedes.cluster.freight import drop, fetch, new_place, ship
 from pfedes.cluster.roster import Node, Roster
 from pfedes.config import configure
 from pfedes.data import sources
-from pfedes.files import sync_directory, writing
+from pfedes.files import beside, sync_directory, writing
 from pfedes.fleet.base import RuntimeConfig
 from pfedes.sweep import Cell, Hand, Outcome, outcome_of
 
 POLL = 0.1  # seconds
 RUN = "run"  # the directory of the run in its place
 BETWEEN_SIGNS = 1.0  # seconds between a worker's signs of life
-LONGEST_IDLE = 20.0  # seconds for which a child process waits for the next cell
+LONGEST_IDLE = 5.0  # seconds for which a child process waits for the next cell
 LONGEST_SILENCE = 60.0  # seconds after which it must be taken for frozen
 
 
@@ -171,7 +170,7 @@ class ClusterCrew(Work[Cell, Outcome]):
         if reason := await connection.call(address, carry_out, job):
             await connection.call(address, drop, place)
             return Outcome(cell, None, reason) if claim() else None
-        with _beside(cell.directory) as work:
+        with beside(cell.directory) as work:
             await fetch(connection, address, f"{place}/{RUN}", work, moved)
             await connection.call(address, drop, place)
             if not claim():
@@ -197,22 +196,9 @@ async def _admit(node: Node) -> None:
     """Every cell brings along what it needs."""
 
 
-@contextmanager
-def _beside(directory: Path) -> Iterator[Path]:
-    """An empty directory next to where another will be."""
-    with writing(directory):
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
 def _replace(directory: Path, work: Path) -> None:
     """Puts a finished run in its place, where an unfinished part of it may be."""
     with writing(directory):
-        work.chmod(0o755)  # mkdtemp made it for the owner alone
         if directory.exists():
             shutil.rmtree(directory)
         os.rename(work, directory)

@@ -67,7 +67,7 @@ class ClientHost:
             return Failure(task.client, str(missing), missing.versions)
         except DiskError:
             raise  # the disk is everybody's
-        except Exception as error:
+        except Exception as error:  # model and method may be somebody's own, and raise anything
             return _failure(task, error)
 
     def answered(self, task: Task) -> Reply | None:
@@ -97,7 +97,7 @@ class ClientHost:
             client = self.restore(task)
             model = personal_model(self.method, client, self._received(task), ctx)
             return Scored(task.client, client.score(model))
-        except Exception as error:
+        except Exception as error:  # model and method may be somebody's own, and raise anything
             return _failure(task, error)
 
     def _answer(self, task: Task) -> Reply:
