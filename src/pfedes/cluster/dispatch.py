@@ -37,9 +37,10 @@ class Errand(Generic[T]):
 class Flight(Generic[T]):
     """An errand on its way on one worker."""
 
-    def __init__(self, errand: Errand[T], node: Node) -> None:
+    def __init__(self, errand: Errand[T], node: Node, claimed: Callable[[], None]) -> None:
         self.errand = errand
         self.node = node
+        self._tell_claimed = claimed
         self.began = time.monotonic()
         self.late = False
         self.claimed = False
@@ -54,6 +55,7 @@ class Flight(Generic[T]):
         if self.errand.closed:
             return False
         self.errand.closed = self.claimed = True
+        self._tell_claimed()
         return True
 
     def cancel(self) -> None:
@@ -97,7 +99,9 @@ class Dispatch(Generic[T, R]):
         self.work = work
         self.waiting = [Errand(item, work.name(item)) for item in items]
         self._flights: set[Flight[T]] = set()
-        self._landed: SimpleQueue[tuple[Flight[T], R | None, BaseException | None]] = SimpleQueue()
+        # None says that a worker has become free: what it did is not yet put where it belongs.
+        self._landed: SimpleQueue[tuple[Flight[T], R | None, BaseException | None] | None]
+        self._landed = SimpleQueue()
 
     @property
     def open(self) -> bool:
@@ -120,7 +124,7 @@ class Dispatch(Generic[T, R]):
             return results
         while not self._landed.empty():
             landed.append(self._landed.get())
-        for flight, result, error in landed:
+        for flight, result, error in filter(None, landed):
             if flight in self._flights:
                 results += self._land(flight, result, error)
         return results
@@ -134,13 +138,14 @@ class Dispatch(Generic[T, R]):
         self._flights.clear()
 
     def _launch(self) -> None:
-        busy = {flight.node.address for flight in self._flights}
+        busy = {flight.node.address for flight in self._flights if not flight.claimed}
         for address, node in self.roster.nodes.items():
-            if not self.waiting or len(self._flights) >= self._most:
+            if not self.waiting or len(busy) >= self._most:
                 return
             if address not in busy:
+                busy.add(address)
                 errand = self.waiting.pop(self.work.choose(self.waiting, node))
-                flight = Flight(errand, node)
+                flight = Flight(errand, node, lambda: self._landed.put(None))
                 self._flights.add(flight)
                 flight.handle = self.roster.connection.start(self._fly(flight))
 
