@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from pfedes.costs import FlopMeter
 from pfedes.data.samples import Samples
 from pfedes.errors import WireError
+from pfedes.names import check_name
 from pfedes.shape import Shape
 
 EVALUATION_BATCH = 512
@@ -40,6 +42,16 @@ class Card:
             classes=self.classes if "classes" in needs else None,
             width=self.width if "width" in needs else None,
         )
+
+
+def card_from(raw: dict[str, Any]) -> Card:
+    """A card from JSON, which knows neither tuples nor numbers as keys."""
+    check_name(raw["name"])
+    if raw["parameters"] is not None:
+        raw["parameters"] = {n: (kind, tuple(s)) for n, (kind, s) in raw["parameters"].items()}
+    if raw["classes"] is not None:
+        raw["classes"] = {int(label): count for label, count in raw["classes"].items()}
+    return Card(**raw | {"shape": tuple(raw["shape"])})
 
 
 def parameters_of(model: nn.Module) -> Parameters:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pfedes.errors import DamageError, WireError
 from pfedes.files import read, remove, sync_directory, write_atomically, writing
-from pfedes.manifest import check_name
+from pfedes.names import check_name
 from pfedes.payload import Payload, Value, decode, encode, under, within
 
 

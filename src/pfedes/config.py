@@ -15,7 +15,7 @@ import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError
 
 from pfedes.aggregation import AggregationConfig
-from pfedes.data.own import FederationConfig
+from pfedes.data.own import NETWORK, FederationConfig
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
 from pfedes.errors import ConfigError
@@ -58,6 +58,11 @@ class Config(Section):
     )
     compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
 
+    @property
+    def brings_own(self) -> bool:
+        """Whether everybody has data of their own, and none is dealt."""
+        return bool(self.participants or self.federation.participants)
+
     def settled(self) -> "Config":
         """With everything fixed that depends on something else when a run is made."""
         return self.model_copy(update={"method": self.method.settled(self.train)})
@@ -68,7 +73,7 @@ class Config(Section):
         return _digest(
             self.settled().model_dump_json(
                 include={"seed", "method", "train", *WHO},
-                exclude={"train": server_side},
+                exclude={"train": server_side, "federation": NETWORK},
             )
         )
 
@@ -81,6 +86,9 @@ class Config(Section):
             "data": self.data.model_copy(update={"dir": ""}),
             "evaluate": self.evaluate.model_copy(update={"targets": EvaluateConfig().targets}),
             "runtime": RuntimeConfig(),
+            "federation": self.federation.model_copy(
+                update={key: FederationConfig.model_fields[key].default for key in NETWORK}
+            ),
             "compare": {},
         }
         settled = self.settled().model_copy(update=indifferent)
@@ -90,7 +98,11 @@ class Config(Section):
     def federation_digest(self) -> str:
         """Identifies what cannot change in the life of a run: who takes part, in what method."""
         chosen = dict.fromkeys(("seed", *WHO), True)
-        return _digest(self.model_dump_json(include={**chosen, "method": {"name"}}))
+        return _digest(
+            self.model_dump_json(
+                include={**chosen, "method": {"name"}}, exclude={"federation": NETWORK}
+            )
+        )
 
     def to_toml(self) -> str:
         people = [person.model_dump(mode="json") for person in self.participants]
@@ -311,7 +323,7 @@ def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]
         if isinstance(value, Section):
             nested[key] = value
             continue
-        if isinstance(value, dict) or key == "participants":
+        if isinstance(value, dict) or (key == "participants" and not name):
             continue  # [compare.NAME] concerns comparisons; participants follow the sections
         shown = field.alias or key
         line = f"{shown} = {_toml(dumped[shown])}"

@@ -35,6 +35,12 @@ class Consent:
         if (most := self.limits.epochs) and (asked := most_epochs(method, ctx)) > most:
             yield f"{asked} epochs are asked for, limits.epochs allows {most}"
 
+    def keys_of(self, name: str) -> dict[str, Any]:
+        """The keys agreed to that a method has."""
+        fields = METHODS[name].Config.model_fields.items()
+        known = {field.alias or key for key, field in fields}
+        return {key: value for key, value in self.keys.items() if key in known}
+
     def check_amount(self, reply: Payload) -> None:
         if (most := self.limits.floats) and reply.floats > most:
             raise WireError(f"{reply.floats} floats would leave, limits.floats allows {most}")
@@ -49,9 +55,7 @@ class Consent:
 
     def _own(self, name: str, changed: Mapping[str, Any] | None = None) -> Method[Any]:
         kind = METHODS[name]
-        fields = {field.alias or key for key, field in kind.Config.model_fields.items()}
-        chosen = {key: value for key, value in self.keys.items() if key in fields}
-        chosen |= changed or {}
+        chosen = {**self.keys_of(name), **(changed or {})}
         try:
             return kind(kind.Config(name=name, **chosen))
         except ValidationError as error:

@@ -1,17 +1,17 @@
 """Where a client's model comes from: what it learned from, how well, and what left the client."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pfedes.client import Client, Scores
-from pfedes.manifest import Manifest
+from pfedes.clientstore import ClientStore
 from pfedes.report.wire import Direction, Private, lists_of, private_of, told_by
 
 if TYPE_CHECKING:
-    from pfedes.run import Run
+    from pfedes.simulation import Simulation
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,23 @@ class Facts:
         return [name for name, (train, _, _) in self.samples.items() if train]
 
 
+@dataclass(frozen=True)
+class Moment:
+    """The round after which a client's model is wanted, and the way there."""
+
+    run: str
+    round: int
+    version: int  # the round in which the client itself last trained
+    best: bool  # whether validation chose the round
+    answers: Sequence[int]  # numbers in each of its answers until then
+    about: Mapping[str, Any]  # what the run ran on
+
+
 def facts_of(
-    run: "Run", manifest: Manifest, client: Client, scores: Scores, *, best: bool
+    simulation: "Simulation", store: ClientStore, moment: Moment, client: Client, scores: Scores
 ) -> Facts:
-    """What a run knows about the model that a client has after a round."""
-    config, simulation, about = run.config, run.simulation, run.environment
-    name, version = client.name, manifest.clients[client.name].version
-    with run.reading_rows():
-        # Whoever answered sent metadata at least; a client that failed sent nothing.
-        answers = [
-            row["floats_up"]
-            for row in run.clients
-            if row["client"] == name and row["round"] <= manifest.round and row["metadata_up"]
-        ]
+    """What is known about the model that a client has at a moment."""
+    config, about, name = simulation.config, moment.about, client.name
     card = simulation.population.card(name, simulation.method.needs)
     return Facts(
         client=name,
@@ -77,21 +81,21 @@ def facts_of(
         data_digest=simulation.population.digest,
         samples=_samples(client, simulation.population.class_names),
         scores=scores,
-        round=manifest.round,
+        round=moment.round,
         rounds=config.train.rounds,
-        trained=version,
-        best=best,
+        trained=moment.version,
+        best=moment.best,
         seed=config.seed,
-        run=manifest.run,
+        run=moment.run,
         pfedes=str(about.get("pfedes", "?")),
         commit=about.get("commit"),
         torch=str(about["torch_build"]),
         sent=Sent(
             told=told_by(card),
-            rounds=len(answers),
-            floats=sum(answers),
+            rounds=len(moment.answers),
+            floats=sum(moment.answers),
             allowed=lists_of(card, simulation)[1],
-            private=private_of(run, simulation, name, version),
+            private=private_of(store, moment.run, simulation, name, moment.version),
         ),
     )
 

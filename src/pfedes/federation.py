@@ -124,6 +124,8 @@ class Federation:
                         self._from_round,
                         self.listener.working,
                     )
+                    if not simulation.population.is_here:
+                        self._admit(simulation, fleet, ledger)
                     return self._rounds(simulation, fleet, ledger)
 
     def _begin(self, simulation: Simulation, fleet: Fleet) -> RunStore:
@@ -134,13 +136,33 @@ class Federation:
             raise MethodError(in_one_line(problems))
         state = method.start(cards, ctx)
         tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
-        if is_big(self.config, [card.samples for card in cards]):
+        here = simulation.population.is_here
+        if here and is_big(self.config, [card.samples for card in cards]):
             self.listener.planned(plan_of(simulation, fleet, tasks, self.directory))
         scores, failures = self._evaluate(fleet, tasks)
         if failures:
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
         digest = simulation.population.digest
-        return Ledger.create(self.directory, self.config, digest, cards, state, scores)
+        return Ledger.create(
+            self.directory, self.config, digest, cards, state, scores, elsewhere=not here
+        )
+
+    def _admit(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> None:
+        """Takes in who was not there before: a federation may grow between two rounds."""
+        method, ctx = simulation.method, simulation.context(ledger.round)
+        newcomers = [card for card in fleet.enroll() if card.name not in ledger.cards]
+        if not newcomers or ledger.finished:
+            return
+        everybody = [*ledger.cards.values(), *newcomers]
+        if problems := method.check(everybody, ctx):
+            raise MethodError(in_one_line(problems))
+        tasks = [
+            Task(ledger.manifest.run, card.name, ledger.round, 0,
+                 method.download(ledger.state, card, ctx))
+            for card in newcomers
+        ]  # fmt: skip
+        scores, _ = self._evaluate(fleet, tasks)  # who does not answer may come another time
+        ledger.admit([card for card in newcomers if card.name in scores], scores)
 
     def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:
         self.listener.started(ledger.run())

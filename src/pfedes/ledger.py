@@ -23,7 +23,7 @@ from pfedes.methods.base import Context
 from pfedes.payload import Payload, State
 from pfedes.recorder import Row, client_row, mean_accuracy, round_row
 from pfedes.run import Run
-from pfedes.store import RunStore, roster_bytes, roster_name, server_name
+from pfedes.store import ELSEWHERE, RunStore, roster_bytes, roster_name, server_name
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,10 @@ class Ledger:
         cards: Sequence[Card],
         state: State,
         scores: Mapping[str, Scores],
+        *,
+        elsewhere: bool = False,
     ) -> RunStore:
-        """A new run on disk, at round 0."""
+        """A new run on disk, at round 0; `elsewhere`: its clients keep their own states."""
         standings = {n: Standing(scores=scores[n], local=scores[n]) for n in sorted(scores)}
         manifest = Manifest(
             run=secrets.token_hex(8),
@@ -67,6 +69,8 @@ class Ledger:
             "data": data_digest,
             "federation": config.federation_digest(),
         }
+        if elsewhere:
+            about["clients"] = ELSEWHERE
         files = {"config.toml": config.to_toml(), "environment.json": json.dumps(about, indent=2)}
         return RunStore.create(directory, files, cards, state, manifest)
 
@@ -122,6 +126,21 @@ class Ledger:
     def task(self, card: Card, ctx: Context, download: Payload) -> Task:
         """The client's work in this round, from its accepted version on."""
         return Task(self.manifest.run, card.name, ctx.round, card.accepted, download)
+
+    def admit(self, cards: Sequence[Card], scores: Mapping[str, Scores]) -> None:
+        """Adds clients that came later, untrained; the next committed round has them."""
+        for card in cards:
+            log.info("%s is admitted after round %d", card.name, self.round)
+            self.cards[card.name] = card
+        standings = {
+            card.name: Standing(scores=scores[card.name], local=scores[card.name]) for card in cards
+        }
+        self.manifest = self.manifest.model_copy(
+            update={
+                "roster": self.store.write_roster(self.cards[name] for name in sorted(self.cards)),
+                "clients": dict(sorted({**self.manifest.clients, **standings}.items())),
+            }
+        )
 
     def standings(self, verdicts: Iterable[Verdict], ok: bool) -> dict[str, Standing]:
         """Where clients stand that stand elsewhere after this round."""

@@ -5,34 +5,21 @@ can lead out of the run directory.
 """
 
 import json
-import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from pfedes.client import Scores
 from pfedes.errors import DamageError, StoreError, WireError
 from pfedes.files import parse_json, read
+from pfedes.names import Name
 from pfedes.section import Section
 
 FORMAT = 1
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-
-Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Round = Annotated[int, Field(ge=0, lt=10**9)]
 MetricsFile = Literal["rounds.jsonl", "clients.jsonl"]
-
-
-def check_name(name: str) -> str:
-    """A name of a client or run, if it can be the name of a directory and of nothing else."""
-    if re.fullmatch(NAME, name) is None:
-        raise StoreError(
-            f"{name!r:.120} cannot be a name: up to 100 letters, digits, '.', '-' and '_', "
-            "beginning with a letter or digit"
-        )
-    return name
 
 
 class Standing(Section):

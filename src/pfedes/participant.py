@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from pfedes.errors import ConfigError, unknown
-from pfedes.manifest import Name
 from pfedes.methods import METHODS
+from pfedes.names import Name
 from pfedes.own import absolute
 from pfedes.section import Section
 
@@ -51,6 +51,9 @@ class Participant(Section):
         "auto", description="where it trains, when it joins"
     )
     threads: int = Field(1, ge=1, description="with how many threads, when it joins")
+    compare_alone: bool = Field(
+        False, description="at the end also train alone, as long, to see what joining gained"
+    )
     rollback: bool = Field(False, description="whether it may be taken back to an earlier round")
 
 

@@ -28,6 +28,7 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Population(ABC):
     """Who takes part: names, cards, and clients built on demand."""
 
+    is_here = True  # whether models and data are on this machine
     names: list[str]
     class_names: tuple[str, ...]
     channels: int

@@ -3,25 +3,24 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from pfedes.client import Client
 from pfedes.config import Config, configure
 from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError, StoreError, unknown
-from pfedes.facts import facts_of
+from pfedes.facts import Moment
 from pfedes.files import write_atomically
 from pfedes.fleet.base import Task
-from pfedes.fleet.host import personal_model
 from pfedes.manifest import Manifest
-from pfedes.own import is_own
+from pfedes.payload import Payload
 from pfedes.personal import Personal
 from pfedes.recorder import Row, summarise
 from pfedes.report.formats import listed
+from pfedes.restoring import personal_at, restored
 from pfedes.simulation import Simulation
 from pfedes.store import RunStore
 
@@ -68,7 +67,7 @@ class Run:
         with self.reading_rows():
             return summarise(
                 method=self.config.method.name,
-                dataset="their own data" if self.config.participants else self.config.data.source,
+                dataset="their own data" if self.config.brings_own else self.config.data.source,
                 seed=self.config.seed,
                 targets=self.config.evaluate.targets,
                 manifest=self.manifest,
@@ -92,7 +91,10 @@ class Run:
 
     def model(self, client: str, *, best: bool = False) -> nn.Module:
         """A client's personal model after the last round, or after the best by validation."""
-        return self._restored(client, self._committed(client, best))[1]
+        manifest = self._committed(client, best)
+        version, download = manifest.clients[client].version, self._download(client, manifest)
+        task = Task(manifest.run, client, manifest.round, version, download)
+        return restored(self.simulation, self.store.clients, task)[1]
 
     def personal(self, client: str = "", *, best: bool = False) -> Personal:
         """A client's model with all it takes to predict with it or export it.
@@ -106,9 +108,9 @@ class Run:
         # Other data has other classes and other statistics: right weights would predict wrongly.
         self.store.check_origin(simulation.population.digest, self.config.federation_digest())
         try:
-            restored, model = self._restored(client, manifest)
-            scores = restored.score(model)
-            facts = facts_of(self, manifest, restored, scores, best=best)
+            moment = self._moment(client, manifest, best)
+            download = self._download(client, manifest)
+            return personal_at(simulation, self.store.clients, client, moment, download)
         except DamageError as error:
             later = Run(RunStore.open(self.directory), self._progress)
             if later.manifest.round > self.manifest.round:  # it went on and removed what was old
@@ -118,16 +120,6 @@ class Run:
                 f"the model of {client} after round {manifest.round} cannot be read: {error}; "
                 f"{self.store.way_back()}"
             ) from None
-        population = simulation.population
-        own = is_own(facts.architecture)
-        return Personal(
-            model,
-            population.class_names,
-            restored.train.prepare,
-            restored.shape,
-            facts,
-            partial(population.untrained, client) if own else None,
-        )
 
     def _committed(self, client: str, best: bool) -> Manifest:
         """The last round, or the best by validation, in which the client has its place."""
@@ -150,17 +142,23 @@ class Run:
             )
         return names[0]
 
-    def _restored(self, client: str, manifest: Manifest) -> tuple[Client, nn.Module]:
-        """The client after a round, and the model that it uses."""
+    def _download(self, client: str, manifest: Manifest) -> Payload:
+        """What the client would have been sent after a round."""
         simulation = self.simulation
-        method = simulation.method
-        card = simulation.population.card(client, method.needs)
-        ctx = simulation.context(manifest.round)
-        download = method.download(self.store.server_state(manifest), card, ctx)
-        base = manifest.clients[client].version
-        task = Task(manifest.run, client, manifest.round, base, download)
-        restored = simulation.host(self.store.clients).restore(task)
-        return restored, personal_model(method, restored, download, ctx)
+        card = simulation.population.card(client, simulation.method.needs)
+        state, ctx = self.store.server_state(manifest), simulation.context(manifest.round)
+        return simulation.method.download(state, card, ctx)
+
+    def _moment(self, client: str, manifest: Manifest, best: bool) -> Moment:
+        with self.reading_rows():
+            # Whoever answered sent metadata at least; a client that failed sent nothing.
+            answers = [
+                row["floats_up"]
+                for row in self.clients
+                if row["client"] == client and row["round"] <= manifest.round and row["metadata_up"]
+            ]
+        version = manifest.clients[client].version
+        return Moment(manifest.run, manifest.round, version, best, answers, self.environment)
 
     def results(
         self, simulation: Simulation | None = None, *, report: bool = True

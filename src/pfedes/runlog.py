@@ -19,6 +19,24 @@ class _Quiet(logging.FileHandler):
 
 
 @contextmanager
+def logging_into(path: Path) -> Iterator[None]:
+    """Appends what pfedes logs to a file."""
+    logger = logging.getLogger("pfedes")
+    with writing(path):
+        file = _Quiet(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter(FORMAT))
+    level = logger.level
+    logger.addHandler(file)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(file)
+        file.close()
+
+
+@contextmanager
 def run_log() -> Iterator[Callable[[Path], None]]:
     """Collects what is logged, and writes it once the run has a directory.
 

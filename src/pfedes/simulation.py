@@ -7,6 +7,7 @@ from pfedes.config import Config
 from pfedes.data import sources
 from pfedes.data.dataset import Dataset, Progress, silent
 from pfedes.device import device_of
+from pfedes.elsewhere import Elsewhere
 from pfedes.errors import ConfigError, MethodError
 from pfedes.fleet.base import Fleet
 from pfedes.fleet.host import ClientHost
@@ -37,6 +38,8 @@ class Simulation:
         if config.participants:
             people = config.participants
             return Participants(people, config.federation, self.streams, device, progress)
+        if config.federation.participants:
+            return Elsewhere(config.federation, device)
         if dataset is None:
             dataset = sources.load(config.data, progress)
         return Dealt(dataset, config.data, config.partition, config.models, self.streams, device)
@@ -60,6 +63,10 @@ class Simulation:
 
     def fleet(self, store: ClientStore) -> Fleet:
         runtime = self.config.runtime
+        if not self.population.is_here:
+            raise ConfigError(
+                "federation.participants are on machines of their own: 'pfedes serve' meets them"
+            )
         if runtime.fleet == "serial":
             return SerialFleet(self.host(store), runtime.threads)
         if runtime.fleet == "cluster":

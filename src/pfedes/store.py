@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pfedes.client import Card
+from pfedes.client import Card, card_from
 from pfedes.clientstore import ClientStore, numbered, read_payload
 from pfedes.errors import DamageError, StoreError
 from pfedes.files import (
@@ -31,10 +31,13 @@ from pfedes.files import (
     sync_directory,
     write_atomically,
 )
-from pfedes.manifest import Extent, Manifest, MetricsFile, check_name, read_manifest
+from pfedes.manifest import Extent, Manifest, MetricsFile, read_manifest
 from pfedes.payload import Payload, State, encode
 
 log = logging.getLogger(__name__)
+
+
+ELSEWHERE = "on machines of their own"
 
 
 class RunStore:
@@ -136,7 +139,7 @@ class RunStore:
         if manifest.roster != roster_name(data):
             raise DamageError(f"{path} is damaged: contents do not match their checksum")
         try:
-            return [_card(raw) for raw in parse_json(path, data)]
+            return [card_from(raw) for raw in parse_json(path, data)]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DamageError(f"{path} is damaged: {error}") from None
 
@@ -169,6 +172,11 @@ class RunStore:
             raise DamageError(f"{path} is damaged: a row is no object")
         return rows
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether clients keep their states on machines of their own."""
+        return self.environment().get("clients") == ELSEWHERE
+
     def verify(
         self, round: int, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> None:
@@ -180,7 +188,7 @@ class RunStore:
         for file in manifest.metrics:
             self.rows(file, manifest)
         for done, (name, standing) in enumerate(manifest.clients.items(), 1):
-            if standing.version:
+            if standing.version and not self.is_elsewhere:
                 version = self.clients.load(manifest.run, name, standing.version)
                 if Payload(version.state).digest() != standing.digest:
                     path = self.clients.path(manifest.run, name, standing.version)
@@ -283,16 +291,6 @@ def roster_bytes(cards: Iterable[Card]) -> bytes:
 
 def roster_name(data: bytes) -> str:
     return f"roster-{sha256(data).hexdigest()[:16]}.json"
-
-
-def _card(raw: dict[str, Any]) -> Card:
-    """A card from JSON, which knows neither tuples nor numbers as keys."""
-    check_name(raw["name"])
-    if raw["parameters"] is not None:
-        raw["parameters"] = {n: (kind, tuple(s)) for n, (kind, s) in raw["parameters"].items()}
-    if raw["classes"] is not None:
-        raw["classes"] = {int(label): count for label, count in raw["classes"].items()}
-    return Card(**raw | {"shape": tuple(raw["shape"])})
 
 
 def _refuse_links(directory: Path) -> None:

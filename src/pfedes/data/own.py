@@ -15,6 +15,7 @@ from pfedes.data.dataset import Progress, silent
 from pfedes.data.partition import PartitionConfig, Rows, partition
 from pfedes.data.sources import DataConfig
 from pfedes.errors import DataError, unknown
+from pfedes.names import Name
 from pfedes.own import is_own, kind_and_text, own_function
 from pfedes.participant import Participant
 from pfedes.section import Section
@@ -36,6 +37,17 @@ class FederationConfig(Section):
     channels: int = Field(3, ge=1, description="of images and signals; grey images are repeated")
     mean: tuple[float, ...] = Field((), description="per channel, of pixels in 0..1; () = 0")
     std: tuple[float, ...] = Field((), description="likewise; () = 1")
+    participants: tuple[Name, ...] = Field(
+        (), description="who may join from a machine of their own, by 'pfedes join'"
+    )
+    host: str = Field("localhost", description="pfedes serve: the coordinator's name or address")
+    port: int = Field(8002, ge=1, le=65535, description="pfedes serve: for everybody who joins")
+    quorum: int = Field(0, ge=0, description="how many must be there; 0 = all")
+    timeout: int = Field(600, ge=1, description="seconds that a participant may take for a round")
+
+
+NETWORK = {"participants", "host", "port", "quorum", "timeout"}
+"""Keys that say how people meet, not what they agree on."""
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,10 @@ def from_answer(answer: Answer, log: str) -> Payload:
 
 def to_answer(message: Payload) -> tuple[Answer, str]:
     meta: Message = message.meta
+    log = meta.get("log", "")  # what comes from another organisation has none
     if meta["kind"] == "disk":
-        return DiskError(meta["reason"]), meta["log"]
-    client, log = meta["client"], meta["log"]
+        return DiskError(meta["reason"]), log
+    client = meta["client"]
     if meta["kind"] == "reply":
         return Reply(client, Payload(message.tensors, within("up/", meta))), log
     if meta["kind"] == "scored":

@@ -4,6 +4,7 @@ A host answers tasks for the clients that live with it: it restores a client at 
 task starts from, lets the method work, and commits state and answer together before it answers.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -18,9 +19,17 @@ from torch.nn.modules.batchnorm import _NormBase
 from pfedes.client import Card, Client
 from pfedes.clientstore import ClientStore, Version, parse_version
 from pfedes.costs import FlopMeter
-from pfedes.errors import DamageError, DiskError, PfedesError, TrainingError, WireError, unknown
+from pfedes.errors import (
+    DamageError,
+    DiskError,
+    MethodError,
+    PfedesError,
+    TrainingError,
+    WireError,
+    unknown,
+)
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
-from pfedes.methods.base import Context, Method
+from pfedes.methods.base import Context, Method, in_one_line
 from pfedes.payload import Payload, Value, WireSpec
 from pfedes.population import Population
 
@@ -58,6 +67,18 @@ class ClientHost:
     def cards(self) -> list[Card]:
         """The cards of all clients, with no more on them than the method needs."""
         return self.population.cards(self.method.needs)
+
+    def introduce(self, task: Task) -> Reply | Failure:
+        """A client's card, unless it cannot or will not take part."""
+        try:
+            ctx = self.context(0)
+            card = self.population.card(task.client, self.method.needs)
+            self._check_consent(task, card, ctx)
+            if problems := self.population.check(self.method, ctx):
+                raise MethodError(in_one_line(problems))
+            return Reply(task.client, Payload({}, {"card": json.dumps(asdict(card))}))
+        except Exception as error:  # model and method may be somebody's own, and raise anything
+            return _failure(task, error)
 
     def answer(self, task: Task) -> Reply | Failure:
         """The client's work in a round, done once however often it is asked for."""
@@ -189,16 +210,18 @@ class ClientHost:
         if task.client not in self.population.sizes:
             raise WireError(unknown("client", task.client, self.population.names))
         card = self.population.card(task.client, self.method.needs)
-        consent = self.population.consent(task.client)
-        if consent is not None:
-            for reason in consent.refusals(self.method, card, ctx):
-                raise WireError(f"refused: {reason}")
+        self._check_consent(task, card, ctx)
         try:
             if not (in_order and task.base >= 0):
                 raise WireError(f"base {task.base} is no base for round {task.round}")
             self.method.allowed(card, ctx).down.check(task.download)
         except WireError as error:
             raise WireError(f"download refused: {error}") from None
+
+    def _check_consent(self, task: Task, card: Card, ctx: Context) -> None:
+        if (consent := self.population.consent(task.client)) is not None:
+            for reason in consent.refusals(self.method, card, ctx):
+                raise WireError(f"refused: {reason}")
 
     def _check_reply(self, task: Task, reply: Payload, ctx: Context) -> None:
         """Nothing leaves that is not on the allow-list, which lies within a participant's own."""

@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 
 from pfedes.clientstore import ClientStore
-from pfedes.config import validate
-from pfedes.errors import DiskError
+from pfedes.config import Config, validate
+from pfedes.errors import DiskError, PfedesError
+from pfedes.fleet.base import Failure, Task
 from pfedes.fleet.frames import Answer, from_answer, receive, send, to_task
+from pfedes.fleet.host import ClientHost
 from pfedes.memory import keep_freed_memory
 from pfedes.runlock import hold_as_worker
 from pfedes.runlog import Collected
@@ -37,19 +39,38 @@ def main() -> None:
     settings = validate(tomllib.loads(str(first.meta["config"])))
     torch.set_num_threads(settings.runtime.threads)
     store = ClientStore(Path(clients))
-    host = Simulation(settings).host(store)
+    host, trouble = _host(settings, store)
     logged.take()  # the parent has said the same
     lock = None
     while (message := receive(tasks)) is not None:
         kind, task = to_task(message)
+        if host is None:  # what was missing may be there by now
+            host, trouble = _host(settings, store)
         if kind == "answer" and lock is None:
             lock = hold_as_worker(store.root.parent)
-        answer: Answer
-        try:
-            answer = host.answer(task) if kind == "answer" else host.score(task)
-        except DiskError as error:
-            answer = error
+        answer = Failure(task.client, trouble) if host is None else _answer(host, kind, task)
         send(answers, from_answer(answer, logged.take()))
+
+
+def _host(settings: Config, store: ClientStore) -> tuple[ClientHost | None, str]:
+    """The clients' side, or why there is none: models and data may be somebody's own."""
+    try:
+        return Simulation(settings).host(store), ""
+    except PfedesError as error:
+        return None, str(error)
+
+
+def _answer(host: ClientHost, kind: str, task: Task) -> Answer:
+    try:
+        match kind:
+            case "enroll":
+                return host.introduce(task)
+            case "answer":
+                return host.answer(task)
+            case _:
+                return host.score(task)
+    except DiskError as error:
+        return error
 
 
 def _end_with_parent(leash: int) -> None:

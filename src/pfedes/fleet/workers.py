@@ -91,11 +91,11 @@ class WorkerFleet:
             except IndexError:  # another thread was faster
                 return
             began = time.perf_counter()
-            answers.put(_insist(worker, kind, task))
+            answers.put(insist(worker, kind, task))
             self._pace.learn(task, time.perf_counter() - began)
 
 
-def _insist(worker: "Worker", kind: str, task: Task) -> Answer:
+def insist(worker: "Worker", kind: str, task: Task) -> Answer:
     """The answer to a task, from a new process if the worker dies on it."""
     for attempt in range(1, ATTEMPTS + 1):
         if (answer := worker.ask(kind, task)) is not None:

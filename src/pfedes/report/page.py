@@ -37,7 +37,7 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
     """The report of a run as one self-contained page."""
     summary = run.summary
     why_not = ""
-    if simulation is None:
+    if simulation is None or not simulation.population.is_here:
         simulation, why_not = _simulation_of(run)
     with run.reading_rows():
         accuracy = accuracy_figure(run.rounds, run.manifest.initial_accuracy)
@@ -77,6 +77,8 @@ def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
         simulation = run.simulation
     except PfedesError as error:
         return None, str(error)
+    if not simulation.population.is_here:
+        return None, "participants keep their models and data to themselves"
     if run.environment["data"] != simulation.population.digest:
         return None, "the data is not what the run was trained on"
     if set(simulation.population.names) != run.manifest.clients.keys():
@@ -90,15 +92,15 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
     own = config.method.model_dump(exclude={"name"})
     yield "method", ", ".join([config.method.name, *(f"{k} = {v}" for k, v in own.items())])
     if simulation is None:
-        yield "data", config.data.source
+        yield "data", "participants' own" if config.brings_own else config.data.source
     else:
         population = simulation.population
         shapes = {" x ".join(map(str, card.shape)) for card in run.store.cards(run.manifest)}
         classes = f"{len(population.class_names)} classes"
-        source = "participants' own" if config.participants else config.data.source
+        source = "participants' own" if config.brings_own else config.data.source
         held = f"{population.samples:,} samples of {' and '.join(sorted(shapes))}"
         yield "data", f"{source}: {held}, {classes}"
-    if not config.participants:
+    if not config.brings_own:
         yield "partition", _partition_words(config.partition.model_dump())
     if simulation is not None:
         models = list(simulation.population.architectures.values())

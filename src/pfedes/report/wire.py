@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pfedes.client import Card
-from pfedes.clientstore import Version
+from pfedes.clientstore import ClientStore, Version
 from pfedes.errors import DamageError
 from pfedes.fleet.base import Task
 from pfedes.fleet.host import reply_spec
@@ -263,23 +263,26 @@ def _private(run: "Run", simulation: "Simulation") -> Iterator[Private]:
         clients[architecture].append(name)
     for _, names in sorted(clients.items()):
         name = max(names, key=lambda name: run.manifest.clients[name].version)
-        found = private_of(run, simulation, name, run.manifest.clients[name].version)
+        version = run.manifest.clients[name].version
+        found = private_of(run.store.clients, run.manifest.run, simulation, name, version)
         yield replace(found, clients=len(names))
 
 
-def private_of(run: "Run", simulation: "Simulation", name: str, version: int) -> Private:
+def private_of(
+    store: ClientStore, run: str, simulation: "Simulation", name: str, version: int
+) -> Private:
     """One client's answer of a round, compared with the state it saved."""
     population = simulation.population
     parameters = population.card(name, ["parameters"]).parameters or {}
     numbers = sum(math.prod(shape) for _, shape in parameters.values())
     found = Private(population.architectures[name], 1, numbers)
     try:
-        stored = run.store.clients.load(run.manifest.run, name, version)
+        stored = store.load(run, name, version)
         return _compared(found, stored, name, version)
     except DamageError:
         # Who never trained has no file; of a run that goes on an older one may be gone by now; and
         # clients may keep theirs elsewhere. What is there must be whole.
-        if run.store.clients.path(run.manifest.run, name, version).exists():
+        if store.path(run, name, version).exists():
             raise
         return found
 
