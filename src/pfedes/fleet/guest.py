@@ -1,0 +1,203 @@
+"""The participant's side of a federation, whatever carries its messages.
+
+Nothing here believes the coordinator: the configuration it sends is taken key by key, methods and
+functions by name must be agreed to, and what leaves was on the participant's own list before.
+"""
+
+import logging
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pfedes.admission import scores_of
+from pfedes.client import Scores
+from pfedes.config import Config, validate
+from pfedes.data.own import NETWORK, FederationConfig
+from pfedes.environment import environment
+from pfedes.errors import ConfigError, DiskError, PfedesError, StoreError, WireError
+from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes.fleet.frames import Answer, from_answer, to_task
+from pfedes.fleet.workers import Worker, insist
+from pfedes.methods import METHODS
+from pfedes.own import is_own
+from pfedes.participant import Participant
+from pfedes.payload import Payload
+from pfedes.seat import Seat, SeatRecord
+
+log = logging.getLogger(__name__)
+
+MISSING, REFUSED, FAILED = "missing base", "refused", "failed"
+"""All that a coordinator hears of a failure: its text may name files or data, and stays here."""
+
+TAKEN = {"seed", "method", "train", "aggregation", "evaluate", "models", "federation"}
+"""The sections of a coordinator's configuration that are taken over; the rest is one's own."""
+
+
+class Guest:
+    """Answers a coordinator's messages for one participant."""
+
+    def __init__(self, participant: Participant, agreed: FederationConfig) -> None:
+        """`agreed` are the terms that the participant saw when it joined."""
+        self.participant = participant
+        self.agreed = agreed
+        self.seat = Seat(Path(participant.state))
+        self._worker: Worker | None = None
+
+    def handle(self, message: Payload) -> Payload:
+        """The answer to a message: a card, an upload, scores, or that there is none."""
+        kind = str(message.meta.get("kind"))
+        try:
+            answer = self._answer(kind, message)
+        except DiskError as error:
+            answer = error
+        except PfedesError as error:
+            answer = Failure(self.participant.name, f"{REFUSED}: {error}")
+        payload = self._leaving(answer)
+        self.seat.log_sent(kind, payload)
+        return payload
+
+    def stop(self) -> None:
+        """Ends the training process. What is not committed is done again when it is asked for."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    def _answer(self, kind: str, message: Payload) -> Answer:
+        if message.meta.get("client") != self.participant.name:
+            raise WireError(f"a message for {message.meta.get('client')!r:.60}")
+        if kind == "enroll":
+            return self._enroll(str(message.meta.get("config")))
+        if kind == "hello":  # whether it is still at work: no longer, or it would not hear this
+            return Reply(self.participant.name, Payload({}, {"noted": 0}))
+        try:
+            _, task = to_task(message)
+        except (KeyError, TypeError, ValueError) as error:
+            raise WireError(f"a message that cannot be read: {error}") from None
+        self._learn(task)
+        if kind == "notice":
+            return self._noticed(task)
+        if self._worker is None:
+            raise StoreError("a task before the terms of the federation")
+        if kind not in ("answer", "score"):
+            raise WireError(f"a message of an unknown kind, {kind!r:.40}")
+        answer = insist(self._worker, kind, task)
+        if isinstance(answer, Scored) and task.base == 0:
+            self._note(before=answer.scores)
+        if isinstance(answer, Reply):
+            self._tidy(task)
+        return answer
+
+    def _enroll(self, text: str) -> Answer:
+        try:
+            given = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"the coordinator's configuration is not TOML: {error}") from None
+        config = own_config(given, self.participant)
+        terms = config.federation.model_dump(exclude=NETWORK)
+        if terms != self.agreed.model_dump(exclude=NETWORK):
+            raise ConfigError("the terms are not those of the kit: ask for a new one, and look")
+        self.seat.write_config(config)
+        self.stop()
+        self._worker = Worker(config.to_toml(), self.seat.clients.root)
+        return insist(self._worker, "enroll", Task("", self.participant.name, 0, 0, Payload()))
+
+    def _learn(self, task: Task) -> None:
+        """A task's base is the version that the coordinator accepted."""
+        record = self.seat.record() or SeatRecord(about=_about())
+        if not task.run:
+            return
+        if record.run != task.run:
+            record = SeatRecord(run=task.run, before=record.before, about=_about())
+        kept = self.seat.clients.versions(task.run, self.participant.name)
+        if task.base < record.accepted in kept and not self.participant.rollback:
+            raise StoreError(
+                f"round {task.round} would go back from version {record.accepted} to {task.base}: "
+                "participant.toml does not say rollback = true"
+            )
+        if task.base != record.accepted and task.base in kept:
+            record = self._accepted(record, task)
+        # A federation that was finished may go on.
+        heard = {"round": max(record.round, task.round), "finished": False}
+        self.seat.write_record(record.model_copy(update=heard))
+
+    def _accepted(self, record: SeatRecord, task: Task) -> SeatRecord:
+        stored = self.seat.clients.load(task.run, self.participant.name, task.base)
+        scores = scores_of(stored.reply)
+        changed: dict[str, Any] = {"accepted": task.base, "after": scores}
+        if (validation := scores.val_accuracy) is not None and (
+            validation > record.best_validation or record.best > task.base
+        ):
+            changed |= {"best": task.base, "best_validation": validation}
+        return record.model_copy(update=changed)
+
+    def _noticed(self, task: Task) -> Answer:
+        """The last word: what was accepted, and what the model needs besides."""
+        self.seat.write_download(task.download)
+        self._note(finished=True, round=task.round)
+        log.info("the federation is finished; version %d was accepted", task.base)
+        return Reply(self.participant.name, Payload({}, {"noted": task.round}))
+
+    def _note(self, **changes: Scores | bool | int) -> None:
+        record = self.seat.record() or SeatRecord(about=_about())
+        self.seat.write_record(record.model_copy(update=changes))
+
+    def _tidy(self, task: Task) -> None:
+        """Of this run, the newest versions stay, with the accepted and the best."""
+        record, name = self.seat.record(), self.participant.name
+        assert record is not None, "every task is learned from"
+        versions = self.seat.clients.versions(task.run, name)
+        kept = {*versions[-(self.seat.config.runtime.keep_rounds + 1) :]}
+        kept |= {record.accepted, record.best}
+        self.seat.clients.discard(task.run, name, set(versions) - kept)
+
+    def _leaving(self, answer: Answer) -> Payload:
+        """What goes out: no log, and of a failure only its kind."""
+        if isinstance(answer, DiskError):
+            log.error("%s", answer)
+            answer = Failure(self.participant.name, FAILED)
+        if isinstance(answer, Failure):
+            log.warning("no answer: %s", answer.reason)
+            answer = replace(answer, reason=_code(answer.reason))
+        payload = from_answer(answer, "")
+        return Payload(payload.tensors, {k: v for k, v in payload.meta.items() if k != "log"})
+
+
+def own_config(given: Mapping[str, Any], participant: Participant) -> Config:
+    """What a participant makes of a coordinator's configuration."""
+    tree: dict[str, Any] = {key: value for key, value in given.items() if key in TAKEN}
+    method = dict(tree.get("method", {}))
+    _refuse_foreign(method, participant)
+    method.pop("start_from", None)  # a file of the coordinator's
+    tree["method"] = method
+    tree["runtime"] = {
+        "fleet": "serial",
+        "device": participant.device,
+        "threads": participant.threads,
+        "report": False,
+    }
+    tree["participants"] = [participant]
+    return validate(tree)
+
+
+def _refuse_foreign(method: Mapping[str, Any], participant: Participant) -> None:
+    """Over a network only built-in names resolve, and functions that one named oneself."""
+    if method.get("name") not in METHODS:
+        raise ConfigError(f"method {method.get('name')!r:.60} is not built in")
+    for key, value in method.items():
+        foreign = isinstance(value, str) and is_own(value)
+        if foreign and participant.consents.get(key) != value:
+            raise ConfigError(f"no consent to method.{key} = {value!r:.60}, see [consents]")
+
+
+def _code(reason: str) -> str:
+    for code in (MISSING, REFUSED):
+        if reason.startswith(code):
+            return code
+    return REFUSED if "refused" in reason.partition(":")[0] else FAILED
+
+
+def _about() -> dict[str, Any]:
+    """What the participant runs on; the command stays out, and so does the machine."""
+    kept = ("pfedes", "commit", "torch_build")
+    return {key: value for key, value in environment().items() if key in kept}

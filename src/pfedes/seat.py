@@ -1,0 +1,137 @@
+"""What a participant of a federation keeps on its own machine.
+
+    STATE/
+        config.toml           the federation's configuration, with this participant alone
+        seat.json             which of its versions was accepted, and how it did
+        sent.jsonl            everything that left, message by message
+        join.log              what happened, with times
+        state/clients/        its versions, as in any run
+        state/download.safetensors   what it was last sent, where its model needs that
+
+From here its model is used without the coordinator.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pfedes.client import Scores
+from pfedes.clientstore import ClientStore, read_payload
+from pfedes.config import Config, configure
+from pfedes.data.dataset import Progress, silent
+from pfedes.errors import DamageError, StoreError
+from pfedes.facts import Moment
+from pfedes.files import parse_json, read, write_atomically, writing
+from pfedes.payload import Payload, encode
+from pfedes.personal import Personal
+from pfedes.restoring import personal_at
+from pfedes.section import Section
+from pfedes.simulation import Simulation
+
+
+class SeatRecord(Section):
+    """Where a participant stands in a federation's run, as far as it was told."""
+
+    run: str = ""  # '' until there is one
+    round: int = 0  # the last it heard of
+    accepted: int = 0  # its version that the federation goes on from
+    best: int = 0  # of the accepted ones, the best by its own validation samples; 0 = none
+    best_validation: float = -1.0
+    before: Scores | None = None  # untrained
+    after: Scores | None = None  # of the accepted version
+    finished: bool = False
+    about: Mapping[str, Any] = {}  # what it ran on
+
+
+class Seat:
+    """A participant's own directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.state = directory / "state"
+        self.clients = ClientStore(self.state / "clients")
+
+    @property
+    def config(self) -> Config:
+        return configure(self.directory / "config.toml")
+
+    def record(self) -> SeatRecord | None:
+        """What is known so far; None before the first task."""
+        path = self.directory / "seat.json"
+        if not path.exists():
+            return None
+        try:
+            return SeatRecord.model_validate(parse_json(path, read(path)))
+        except ValidationError as error:
+            raise DamageError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+
+    def write_record(self, record: SeatRecord) -> None:
+        write_atomically(self.directory / "seat.json", record.model_dump_json(indent=2).encode())
+
+    def write_config(self, config: Config) -> None:
+        write_atomically(self.directory / "config.toml", config.to_toml().encode())
+
+    def write_download(self, download: Payload) -> None:
+        write_atomically(self.state / "download.safetensors", encode(download))
+
+    def log_sent(self, kind: str, payload: Payload) -> None:
+        """Before anything leaves it is written down; `kind` says what was asked for."""
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "kind": kind,
+            "floats": payload.floats,
+            "metadata": payload.metadata,
+            "tensors": {name: list(tensor.shape) for name, tensor in payload.tensors.items()},
+            "values": payload.meta,
+        }
+        path = self.directory / "sent.jsonl"
+        with writing(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def sent(self) -> list[dict[str, Any]]:
+        path = self.directory / "sent.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in read(path).decode().splitlines()]
+
+    def answered(self) -> dict[int, int]:
+        """The numbers that left in each round of the present run."""
+        record = self.record() or SeatRecord()
+        found = {}
+        for line in self.sent():
+            values = line["values"]
+            if line["kind"] == "answer" and values.get("up/run") == record.run:
+                found[values["up/round"]] = line["floats"]
+        return found
+
+    def personal(
+        self, client: str = "", *, best: bool = False, progress: Progress = silent
+    ) -> Personal:
+        """The participant's model, with all it takes to predict with it or export it.
+
+        The best round is the best by this participant's own validation samples.
+        """
+        record, config = self.record(), self.config
+        (participant,) = config.participants
+        if client not in ("", participant.name):
+            raise StoreError(f"{self.directory} is {participant.name}'s, not {client}'s")
+        if record is None or not record.run:
+            raise StoreError(f"{self.directory}: {participant.name} has not taken part yet")
+        if best and not record.best:
+            raise StoreError(f"{self.directory} has no best round: none was accepted, or measured")
+        version = record.best if best else record.accepted
+        path = self.state / "download.safetensors"
+        download = read_payload(path) if path.exists() else Payload()
+        round = version if best else record.round
+        answers = [floats for number, floats in self.answered().items() if number <= round]
+        moment = Moment(record.run, round, version, best, answers, record.about)
+        simulation = Simulation(config, progress)
+        return personal_at(simulation, self.clients, participant.name, moment, download)
+
+
+def is_seat(directory: Path) -> bool:
+    return (directory / "seat.json").is_file()

@@ -1,0 +1,243 @@
+"""The participant's side of a federation, message by message: what it believes and says."""
+
+import json
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pfedes import ConfigError, Participant, StoreError, configure
+from pfedes.config import Config
+from pfedes.elsewhere import Elsewhere
+from pfedes.fleet.base import Task
+from pfedes.fleet.frames import from_task
+from pfedes.fleet.guest import Guest, own_config
+from pfedes.models.extractor import extractor_for
+from pfedes.payload import Payload
+from pfedes.seat import Seat
+from pfedes.simulation import Simulation
+
+OWN = Path(__file__).parents[1] / "examples" / "own"
+DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+def terms(**settings: Any) -> Config:
+    chosen = {key.replace("__", "."): value for key, value in settings.items()}
+    base = {
+        "federation.classes": DIGITS,
+        "federation.participants": ["ada", "ben"],
+        "train.rounds": 3,
+        "train.epochs": 1,
+        "method.extractor_epochs": 1,
+    }
+    return configure(settings={**base, **chosen})
+
+
+def ada(state: Path, **more: Any) -> Participant:
+    return Participant(
+        name="ada",
+        model=f"{OWN}/models.py:mlp",
+        data=f"{OWN}/data.py:small",
+        state=str(state),
+        **more,
+    )
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Iterator[Guest]:
+    guest = Guest(ada(tmp_path / "state"), terms().federation)
+    guest.seat.state.mkdir(parents=True)
+    yield guest
+    guest.stop()
+
+
+def enrolled(guest: Guest, config: Config | None = None) -> dict[str, Any]:
+    text = (config or terms()).to_toml()
+    meta = {"kind": "enroll", "client": "ada", "config": text}
+    return guest.handle(Payload({}, meta)).meta
+
+
+def task(round: int, base: int, run: str = "run", **tensors: torch.Tensor) -> Task:
+    extractor = extractor_for((3, 8, 8), 8, "relu")
+    torch.manual_seed(0)
+    download = {name: torch.rand_like(t) * 0.1 for name, t in extractor.state_dict().items()}
+    return Task(run, "ada", round, base, Payload({**download, **tensors}))
+
+
+def test_a_whole_federation_from_the_participants_side(guest: Guest) -> None:
+    card = json.loads(enrolled(guest)["up/card"])
+    assert (card["name"], card["samples"], card["classes"]) == ("ada", 320, None)
+    before = guest.handle(from_task("score", task(0, 0, run="")))
+    assert before.meta["kind"] == "scored"
+    first = guest.handle(from_task("answer", task(1, 0)))
+    assert first.meta["kind"] == "reply"
+    assert sorted(first.tensors) == ["conv1.bias", "conv1.weight", "conv2.bias", "conv2.weight"]
+    assert "log" not in first.meta
+
+    # Asked again for the same, it answers the same and trains nothing.
+    again = guest.handle(from_task("answer", task(1, 0)))
+    assert again.digest() == first.digest()
+
+    hello = guest.handle(Payload({}, {"kind": "hello", "client": "ada"}))
+    assert (hello.floats, hello.meta["up/noted"]) == (0, 0)
+
+    guest.handle(from_task("answer", task(2, 1)))
+    record = guest.seat.record()
+    assert record is not None
+    assert (record.accepted, record.round, record.finished) == (1, 2, False)
+    noted = guest.handle(from_task("notice", task(2, 2)))
+    assert noted.meta["up/noted"] == 2
+    record = guest.seat.record()
+    assert record is not None
+    assert (record.accepted, record.finished) == (2, True)
+    assert record.before is not None
+    assert record.after is not None
+
+    kinds = [(line["kind"], line["floats"]) for line in guest.seat.sent()]
+    answer = ("answer", 443)
+    assert kinds == [
+        *(("enroll", 0), ("score", 0), answer, answer, ("hello", 0), answer, ("notice", 0))
+    ]
+    personal = Seat(guest.seat.directory).personal()
+    assert personal.facts.scores == record.after
+    assert personal.facts.trained == 2
+    with pytest.raises(StoreError, match="is ada's, not ben's"):
+        guest.seat.personal("ben")
+
+
+def test_no_way_back_unless_it_was_allowed(guest: Guest, tmp_path: Path) -> None:
+    enrolled(guest)
+    guest.handle(from_task("answer", task(1, 0)))
+    guest.handle(from_task("answer", task(2, 1)))
+    refused = guest.handle(from_task("answer", task(3, 0)))
+    assert refused.meta == {"client": "ada", "kind": "failure", "reason": "refused"}
+    allowed = Guest(ada(tmp_path / "state", rollback=True), terms().federation)
+    enrolled(allowed)
+    assert allowed.handle(from_task("answer", task(3, 0))).meta["kind"] == "reply"
+    allowed.stop()
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"method__name": "fedavg"}, "no consent to method 'fedavg'"),
+        ({"method__width": 16}, "no consent to what 'pfedes' would send with width = 16"),
+        ({"federation__channels": 1}, "the terms are not those of the kit"),
+        ({"method__extractor": "os:getcwd"}, "no consent to method.extractor = 'os:getcwd'"),
+    ],
+)
+def test_what_a_coordinator_cannot_switch_to(
+    settings: dict[str, Any], why: str, guest: Guest, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = {k: v for k, v in settings.items() if k != "method__name"}
+    config = terms(**base)
+    if "method__name" in settings:
+        config = configure(
+            settings={"method.name": "fedavg", "federation.classes": DIGITS,
+                      "federation.participants": ["ada", "ben"]}
+        )  # fmt: skip
+    assert enrolled(guest, config)["kind"] == "failure"
+    assert why in caplog.text
+    assert guest.seat.sent()[0]["values"]["reason"] in ("refused", "failed")
+    assert why not in json.dumps(guest.seat.sent())
+
+
+def test_methods_from_elsewhere_are_not_even_imported(guest: Guest) -> None:
+    tree = json.loads(terms().model_dump_json())
+    tree["method"]["name"] = "antigravity:Method"
+    with pytest.raises(ConfigError, match="'antigravity:Method' is not built in"):
+        own_config(tree, guest.participant)
+
+
+def test_messages_that_make_no_sense(guest: Guest) -> None:
+    for meta in (
+        {"kind": "enroll", "client": "ben", "config": ""},
+        {"kind": "enroll", "client": "ada", "config": "not = toml ["},
+        {"kind": "answer", "client": "ada"},
+        {"kind": "dance", "client": "ada", "run": "r", "round": 1, "base": 0},
+        {"client": "ada"},
+        {},
+    ):
+        answer = guest.handle(Payload({}, meta))
+        assert answer.meta == {"client": "ada", "kind": "failure", "reason": "refused"}
+    enrolled(guest)
+    assert guest.handle(from_task("dance", task(1, 0))).meta["reason"] == "refused"
+    extra = guest.handle(from_task("answer", task(1, 0, more=torch.zeros(3))))
+    assert extra.meta["reason"] == "refused"
+    assert guest.seat.clients.versions("run", "ada") == []
+
+
+VANISHING = """
+import runpy
+from pathlib import Path
+
+
+def load():
+    if not Path(__file__).with_name("mounted").exists():
+        raise FileNotFoundError("the ward's disk is not there")
+    return runpy.run_path("{own}/data.py")["small"]()
+"""
+
+
+def test_vanished_data_and_a_full_disk_cost_a_round_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(VANISHING.replace("{own}", str(OWN)))
+    mounted = tmp_path / "mounted"
+    mounted.touch()
+    person = ada(tmp_path / "state").model_copy(update={"data": f"{tmp_path}/mine.py:load"})
+    guest = Guest(person, terms().federation)
+    guest.seat.state.mkdir(parents=True)
+    failed = {"client": "ada", "kind": "failure", "reason": "failed"}
+    try:
+        enrolled(guest)
+        first = guest.handle(from_task("answer", task(1, 0)))
+        assert first.meta["kind"] == "reply"
+
+        mounted.unlink()
+        os.kill(_worker_of(guest), signal.SIGKILL)  # the next one has to load the data again
+        assert guest.handle(from_task("answer", task(2, 1))).meta == failed
+        mounted.touch()
+        assert guest.handle(from_task("answer", task(2, 1))).meta["kind"] == "reply"
+
+        unlimited = resource.RLIM_INFINITY
+        resource.prlimit(_worker_of(guest), resource.RLIMIT_FSIZE, (1000, unlimited))
+        assert guest.handle(from_task("answer", task(3, 2))).meta == failed
+        assert guest.seat.clients.versions("run", "ada")[-1] == 2
+        resource.prlimit(_worker_of(guest), resource.RLIMIT_FSIZE, (unlimited, unlimited))
+        assert guest.handle(from_task("answer", task(3, 2))).meta["kind"] == "reply"
+    finally:
+        guest.stop()
+
+
+def _worker_of(guest: Guest) -> int:
+    assert guest._worker is not None
+    assert guest._worker.pid is not None
+    return guest._worker.pid
+
+
+def test_what_a_coordinator_sets_stays_off_the_participants_machine(guest: Guest) -> None:
+    tree = json.loads(terms().model_dump_json())
+    tree["runtime"] |= {"threads": 64, "device": "cuda"}
+    tree["method"]["start_from"] = "/etc/passwd"
+    config = own_config(tree, guest.participant)
+    assert (config.runtime.threads, config.runtime.device) == (1, "auto")
+    assert config.method.model_dump()["start_from"] == ""
+    assert config.participants == (guest.participant,)
+
+
+def test_a_coordinator_holds_nothing() -> None:
+    simulation = Simulation(terms())
+    population = simulation.population
+    assert isinstance(population, Elsewhere)
+    assert population.names == ["ada", "ben"]
+    for ask in (population.client, population.untrained, population.labels):
+        with pytest.raises(StoreError, match="ada's model and data are on its own machine"):
+            ask("ada")
+    with pytest.raises(ConfigError, match="'pfedes serve' meets them"):
+        simulation.fleet(None)  # type: ignore[arg-type]  # it is refused before it is looked at
+    with pytest.raises(ConfigError, match="names somebody twice"):
+        Simulation(terms(federation__participants=["ada", "ada"]))
