@@ -1,0 +1,1 @@
+"""Federations across organisations, on NVIDIA FLARE."""

@@ -1,0 +1,231 @@
+"""Participants behind FLARE, as the round loop sees them: one more fleet."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from pfedes.client import Card, card_from
+from pfedes.config import Config
+from pfedes.errors import DiskError, MethodError
+from pfedes.federation import Federation, uniform
+from pfedes.files import parse_json, read, write_atomically
+from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes.fleet.flare.layout import Layout
+from pfedes.fleet.frames import Answer, from_task, to_answer
+from pfedes.listener import Listener
+from pfedes.payload import Payload
+from pfedes.recorder import Row
+from pfedes.report.formats import counted
+from pfedes.run import Run, open_run
+
+log = logging.getLogger(__name__)
+
+Answered = tuple[str, Payload | str]
+"""A site's name with its message, or with why there is none."""
+
+Ask = Callable[[Mapping[str, Payload], int], Iterator[Answered]]
+"""Sends each site its message, and yields answers as they come, for so many seconds."""
+
+Beckon = Callable[[str], None]
+"""Asks a site that is busy to say so when it is free, and waits for nothing."""
+
+
+GREETING = 300  # seconds, at least, to load a model and data for the first time
+
+
+class CalledOffError(Exception):
+    """This job is to end; the run goes on with the next."""
+
+
+class FlareFleet:
+    """The sites of a job. Who does not answer in time is not asked again before it is heard of."""
+
+    def __init__(self, ask: Ask, beckon: Beckon, config: Config, sites: Sequence[str]) -> None:
+        self._ask = ask
+        self._beckon = beckon
+        self._timeout = config.federation.timeout
+        self._silent: set[str] = set()
+        self.refusals: dict[str, str] = {}
+        self._cards = self._greeted(config, sites)
+
+    @property
+    def places(self) -> int:
+        return len(self._cards)
+
+    @property
+    def manner(self) -> str:
+        return f"{counted(self.places, 'participant')} on machines of their own"
+
+    @property
+    def reachable(self) -> set[str]:
+        return self._cards.keys() - self._silent
+
+    def heard(self, site: str) -> None:
+        """It was only slow: it takes part again from the next round on."""
+        self._silent.discard(site)
+
+    def enroll(self) -> list[Card]:
+        return [self._cards[name] for name in sorted(self._cards)]
+
+    def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
+        for answer in self._carry("answer", tasks):
+            assert not isinstance(answer, Scored | DiskError)
+            yield answer
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
+        for answer in self._carry("score", tasks):
+            assert not isinstance(answer, Reply | DiskError)
+            yield answer
+
+    def close(self) -> None:
+        """Sites end with the job."""
+
+    def select(self, names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
+        """As in a simulation, of those who can be reached."""
+        there = [name for name in names if name in self.reachable]
+        if not there:
+            raise CalledOffError("nobody can be reached")
+        return uniform(there, min(count, len(there)), rng)
+
+    def take_leave(self, run: Run) -> Iterator[str]:
+        """Tells everybody their accepted version, and what their model needs; who has heard it."""
+        simulation, manifest = run.simulation, run.manifest
+        method, ctx = simulation.method, simulation.context(manifest.round)
+        state = run.store.server_state(manifest)
+        tasks = [
+            Task(manifest.run, card.name, manifest.round, manifest.clients[card.name].version,
+                 method.download(state, card, ctx))
+            for card in run.store.cards(manifest)
+        ]  # fmt: skip
+        for answer in self._carry("notice", tasks):
+            if isinstance(answer, Reply):
+                yield answer.client
+
+    def _carry(self, kind: str, tasks: Sequence[Task]) -> Iterator[Answer]:
+        by_name = {task.client: task for task in tasks}
+        asked = self._cards.keys() if kind == "notice" else self.reachable
+        for name in by_name.keys() - asked:
+            yield Failure(name, "not connected")
+        messages = {n: from_task(kind, t) for n, t in by_name.items() if n in asked}
+        for site, message in self._ask(messages, self._timeout):
+            yield self._answer(kind, site, message)
+
+    def _answer(self, kind: str, site: str, message: Payload | str) -> Answer:
+        if isinstance(message, str):
+            if message.startswith("no answer"):
+                log.warning("%s is silent, and is not asked until it is heard of", site)
+                self._silent.add(site)
+                self._beckon(site)
+            return Failure(site, message)
+        try:
+            answer, _ = to_answer(message)
+        except Exception as error:  # it may hold anything
+            return Failure(site, f"an answer that cannot be read: {type(error).__name__}")
+        expected = Scored if kind == "score" else Reply
+        if not isinstance(answer, expected | Failure) or answer.client != site:
+            return Failure(site, "answered something else, or for somebody else")
+        return answer
+
+    def _greeted(self, config: Config, sites: Sequence[str]) -> dict[str, Card]:
+        """Sends everybody the configuration; who takes part answers with a card."""
+        text = config.to_toml()
+        messages = {
+            site: Payload({}, {"kind": "enroll", "client": site, "config": text}) for site in sites
+        }
+        cards: dict[str, Card] = {}
+        for site, message in self._ask(messages, max(self._timeout, GREETING)):
+            answer = self._plain(site, message)
+            if isinstance(answer, str):
+                log.warning("%s does not take part: %s", site, answer)
+                if isinstance(message, Payload):
+                    self.refusals[site] = answer
+                continue
+            cards[site] = answer
+        return cards
+
+    @staticmethod
+    def _plain(site: str, message: Payload | str) -> Card | str:
+        if isinstance(message, str):
+            return message
+        try:
+            answer, _ = to_answer(message)
+            if isinstance(answer, Failure):
+                return answer.reason
+            assert isinstance(answer, Reply), "an enrolment is answered by a card"
+            card = card_from(json.loads(str(answer.payload.meta["card"])))
+        except Exception as error:  # it may hold anything
+            return f"a card that cannot be read: {type(error).__name__}"
+        return card if card.name == site else "a card of somebody else"
+
+
+class _Boundary(Listener):
+    """Ends a job between two rounds when somebody waits to be let in."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def round_done(self, row: Row) -> None:
+        if waiting := self.layout.presence().waiting():
+            raise CalledOffError(f"{', '.join(waiting)} can take part in the next")
+
+
+def begun(layout: Layout) -> Run | None:
+    """The run, if there is one."""
+    return open_run(layout.run) if (layout.run / "state").is_dir() else None
+
+
+def is_finished(run: Run, config: Config) -> bool:
+    """By the federation's own configuration: more rounds may be asked for than the run knows."""
+    return run.manifest.ends(config.train.rounds, config.train.patience)
+
+
+def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
+    """All rounds that are left, then everybody's leave."""
+    # Once it has begun, who cannot take part for a while stops nobody else.
+    fewest = 1 if begun(layout) is not None else len(config.federation.participants)
+    quorum = config.federation.quorum or fewest
+    if (there := len(fleet.reachable)) < quorum and fleet.refusals:
+        why = "; ".join(f"{site}: {reason}" for site, reason in sorted(fleet.refusals.items()))
+        raise MethodError(f"{there} take part, {quorum} must ({why}; their own logs say more)")
+    if there < quorum:
+        raise CalledOffError(f"{there} of {quorum} take part")
+    run = _federation(layout, config, fleet).run()
+    told = _told(layout, run)
+    for name in fleet.take_leave(run):
+        told.add(name)
+        tree = {"run": run.manifest.run, "round": run.manifest.round, "told": sorted(told)}
+        write_atomically(layout.told, json.dumps(tree).encode())
+
+
+def untold(layout: Layout, run: Run) -> set[str]:
+    """Who does not know yet how a finished run ended."""
+    return run.manifest.clients.keys() - _told(layout, run)
+
+
+def _told(layout: Layout, run: Run) -> set[str]:
+    if not layout.told.exists():
+        return set()
+    tree = parse_json(layout.told, read(layout.told))
+    same = (tree["run"], tree["round"]) == (run.manifest.run, run.manifest.round)
+    return set(tree["told"]) if same else set()
+
+
+def _federation(layout: Layout, config: Config, fleet: FlareFleet) -> Federation:
+    listener = _Boundary(layout)
+    if (layout.run / "state").is_dir():
+        return Federation.resume(
+            layout.run,
+            rounds=config.train.rounds,
+            select=fleet.select,
+            fleet=lambda simulation, store: fleet,
+            listener=listener,
+        )
+    return Federation(
+        config,
+        out=layout.run,
+        select=fleet.select,
+        fleet=lambda simulation, store: fleet,
+        listener=listener,
+    )

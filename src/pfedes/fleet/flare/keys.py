@@ -1,0 +1,70 @@
+"""Keys that never leave the participant's machine: a request there, a signature here."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+from nvflare.lighter.utils import Identity, generate_cert, load_private_key, serialize_cert
+
+from pfedes.errors import StoreError
+from pfedes.files import parse_json, read, write_atomically
+from pfedes.fleet.flare.layout import Layout
+
+VALID_DAYS = 360  # as FLARE's own
+KEY_BITS = 2048
+
+
+def write_request(name: str, key: Path, request: Path) -> None:
+    """A new private key, for its owner alone, and the request that others may see."""
+    if key.exists():
+        raise StoreError(f"{key} is there already: a new key would make the old kit useless")
+    private = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    signed = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .sign(private, hashes.SHA256())
+    )
+    key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pem = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    write_atomically(key, pem)  # readable by the owner only
+    request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def sign_request(layout: Layout, name: str, organisation: str, request: Path) -> bytes:
+    """A certificate for the key that a request shows, by the federation's authority."""
+    try:
+        asked = x509.load_pem_x509_csr(read(request))
+    except ValueError:
+        raise StoreError(f"{request} is no certificate request: see 'pfedes request'") from None
+    names = [part.value for part in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if not asked.is_signature_valid or names != [name]:
+        raise StoreError(f"{request} is not {name}'s request")
+    path = layout.provision / "federation" / "state" / "cert.json"
+    authority = parse_json(path, read(path))
+    root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
+    now = datetime.now(UTC)
+    certificate = generate_cert(
+        subject=Identity(name, organisation),
+        issuer=_identity(root),
+        signing_pri_key=load_private_key(authority["root_pri_key"]),
+        subject_pub_key=asked.public_key(),
+        valid_days=min(VALID_DAYS, (root.not_valid_after_utc - now).days),
+    )
+    signed: bytes = serialize_cert(certificate)
+    return signed
+
+
+def _identity(certificate: x509.Certificate) -> Identity:
+    """Whose certificate it is, in FLARE's terms."""
+    names = {}
+    for key, oid in (("name", NameOID.COMMON_NAME), ("org", NameOID.ORGANIZATION_NAME)):
+        for attribute in certificate.subject.get_attributes_for_oid(oid):
+            names[key] = attribute.value
+    return Identity(names["name"], names.get("org"))

@@ -1,0 +1,93 @@
+"""The federation's directory on the coordinator's machine.
+
+DIR/
+    federation.toml    the configuration, as `pfedes serve` was given it
+    provision/         the certificate authority and all kits ever made: keep it private
+    kits/NAME/         what a participant is given
+    server/            the server's own workspace: its keys, policies, jobs and logs
+    admin/             the keys by which jobs are submitted
+    job/               the job: three files that name classes of pfedes, and no code
+    run/               the run directory, as of any simulation
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pfedes.files import parse_json, read, write_atomically
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Who is connected, and who takes part in the present job, each by the token of its session.
+
+    A site that was restarted is connected by another token, and not in the job any more.
+    """
+
+    connected: Mapping[str, str]
+    in_job: Mapping[str, str]
+
+    def has(self, name: str) -> bool:
+        """Whether a site can answer in this job."""
+        return name in self.in_job and self.connected.get(name) == self.in_job[name]
+
+    def waiting(self) -> list[str]:
+        """Who is connected and cannot take part before the next job."""
+        return [name for name in self.connected if not self.has(name)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything of a federation is."""
+
+    directory: Path
+
+    @property
+    def config(self) -> Path:
+        return self.directory / "federation.toml"
+
+    @property
+    def provision(self) -> Path:
+        return self.directory / "provision"
+
+    @property
+    def kits(self) -> Path:
+        return self.directory / "kits"
+
+    @property
+    def server(self) -> Path:
+        return self.directory / "server"
+
+    @property
+    def admin(self) -> Path:
+        return self.directory / "admin"
+
+    @property
+    def job(self) -> Path:
+        return self.directory / "job"
+
+    @property
+    def run(self) -> Path:
+        return self.directory / "run"
+
+    @property
+    def told(self) -> Path:
+        """Who was told the end of which run, after which round."""
+        return self.directory / "told.json"
+
+    @property
+    def trouble(self) -> Path:
+        return self.directory / "trouble.txt"
+
+    def write_presence(self, presence: "Presence") -> None:
+        tree = {"connected": dict(presence.connected), "in_job": dict(presence.in_job)}
+        write_atomically(self.directory / "presence.json", json.dumps(tree).encode())
+
+    def presence(self) -> "Presence":
+        path = self.directory / "presence.json"
+        return Presence(**parse_json(path, read(path)))
+
+    def write_trouble(self, text: str) -> None:
+        """What ended a job, for the process that submits jobs."""
+        write_atomically(self.trouble, f"{text}\n".encode())

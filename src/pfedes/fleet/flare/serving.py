@@ -1,0 +1,203 @@
+"""The coordinator: from a configuration to a finished run, through whatever happens meanwhile."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from pfedes.config import Config, configure
+from pfedes.errors import ConfigError, StoreError
+from pfedes.federation import refuse_if_taken
+from pfedes.files import write_atomically
+from pfedes.fleet.flare.engine import Engine
+from pfedes.fleet.flare.fleet import begun, is_finished, untold
+from pfedes.fleet.flare.gathering import gather
+from pfedes.fleet.flare.jobs import write_job
+from pfedes.fleet.flare.kits import ADMIN, provision, without_key
+from pfedes.fleet.flare.layout import Layout, Presence
+from pfedes.names import check_name
+from pfedes.run import Run, open_run
+from pfedes.simulation import Simulation
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.5  # seconds between two looks
+LEAVING = 30.0  # seconds beyond its timeout in which somebody may still hear the end
+CONNECTING = 30.0  # seconds for the server to answer
+
+Say = Callable[[str], None]
+
+
+def connected(session: Session) -> dict[str, str]:
+    """Who is connected to the server, each with the token of its session."""
+    answer = session.do_command("check_status server")
+    for part in answer["data"]:
+        header, *sites = part.get("rows", [[]])
+        if "TOKEN" in header:
+            name, token = header.index("CLIENT"), header.index("TOKEN")
+            return {site[name]: site[token] for site in sites}
+    return {}
+
+
+def prepare(layout: Layout, config: Config) -> list[str]:
+    """The federation's directory, with kits for all who are named; the names of new ones."""
+    if not config.federation.participants:
+        raise ConfigError("federation.participants must name who may join")
+    if config.participants:
+        raise ConfigError("participants are simulated by 'pfedes run'; who joins from elsewhere is "
+                          "named by federation.participants")  # fmt: skip
+    Simulation(config)  # whatever is wrong with the terms is said before anything is made
+    if layout.config.exists():
+        before = configure(layout.config)
+        if before.federation_digest() != config.federation_digest():
+            raise StoreError(f"{layout.directory} is another federation: choose another --out")
+        # Who was admitted later stays.
+        names = dict.fromkeys((*config.federation.participants, *before.federation.participants))
+        config = _with_participants(config, tuple(names))
+    else:
+        refuse_if_taken(layout.directory)
+    layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(layout.config, config.to_toml().encode())
+    return provision(layout, config)
+
+
+def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
+    """A kit for a newcomer, who takes part from the next round on after joining with it.
+
+    With a request it is one for a key that never left the participant's machine.
+    """
+    if not layout.config.exists():
+        raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
+    config = configure(layout.config)
+    names = dict.fromkeys((*config.federation.participants, check_name(name)))
+    config = _with_participants(config, tuple(names))
+    provision(layout, config)
+    if request is not None:
+        without_key(layout, name, request)
+    write_atomically(layout.config, config.to_toml().encode())
+    return layout.kits / name
+
+
+def _with_participants(config: Config, names: tuple[str, ...]) -> Config:
+    terms = config.federation.model_copy(update={"participants": names})
+    return config.model_copy(update={"federation": terms})
+
+
+class Serving:
+    """Keeps the server up and a job running until all rounds are done and everybody knows."""
+
+    def __init__(self, layout: Layout, say: Say) -> None:
+        self.layout = layout
+        self.say = say
+        self.engine = Engine("server", layout.server, "server", layout.directory / "server.log")
+        self._session: Session | None = None
+        self._job = ""
+        self._presence = Presence({}, {})
+        self._waiting_for = ""
+        self._waiting_since = 0.0
+        self._finished_at = 0.0
+
+    def run(self) -> Run:
+        self.layout.trouble.unlink(missing_ok=True)  # of a job that nobody saw end
+        with ExitStack() as stack:
+            stack.callback(self.engine.stop)
+            stack.callback(self._disconnect)
+            while True:
+                if self.engine.keep_alive():
+                    # FLARE resumes nothing: the next job does, from our files.
+                    self._disconnect()
+                    self._job, self._waiting_since = "", time.monotonic()
+                if self._look():
+                    return open_run(self.layout.run)
+                time.sleep(LOOK)
+
+    def _look(self) -> bool:
+        """One look at everything; whether all is done."""
+        self._raise_trouble()
+        if self._is_done():
+            return True
+        try:
+            session = self._connect()
+            self._meet(connected(session))
+            if self._job and self._is_over(session.get_job_status(self._job)):
+                self.say("the job ended")
+                self._job, self._waiting_since = "", time.monotonic()
+            if not self._job:
+                self._submit(session)
+        except Exception as error:  # FLARE raises whatever: the server is busy, gone, or new
+            log.info("the server does not answer: %s", error)
+            self._disconnect()
+        return False
+
+    def _is_done(self) -> bool:
+        run, config = begun(self.layout), configure(self.layout.config)
+        if run is None or not is_finished(run, config):
+            return False
+        self._finished_at = self._finished_at or time.monotonic()
+        left = untold(self.layout, run)
+        if left and time.monotonic() > self._finished_at + config.federation.timeout + LEAVING:
+            self.say(f"{', '.join(sorted(left))} will hear the end when this command runs again")
+            return True
+        return not left
+
+    def _meet(self, connected: Mapping[str, str]) -> None:
+        before = self._presence.connected
+        for name, token in sorted(connected.items()):
+            if before.get(name) != token:
+                self.say(f"{name} is connected{' again' if name in before else ''}")
+        for name in sorted(before.keys() - connected.keys()):
+            self.say(f"{name} is gone")
+        self._note(Presence(connected, self._presence.in_job))
+
+    def _note(self, presence: Presence) -> None:
+        if presence != self._presence:
+            self._presence = presence
+            self.layout.write_presence(presence)
+
+    def _submit(self, session: Session) -> None:
+        config = configure(self.layout.config)  # somebody may have been admitted meanwhile
+        connected, waited = self._presence.connected, time.monotonic() - self._waiting_since
+        found = gather(self.layout, config, connected, waited)
+        if not found.is_ready:
+            self._wait_for(f"waiting for {found.needed} of {', '.join(found.missing)}")
+            return
+        self._note(Presence(connected, {name: connected[name] for name in found.sites}))
+        self._job = session.submit_job(str(write_job(self.layout, found.sites)))
+        self.say(f"the job was submitted for {', '.join(found.sites)}")
+
+    def _wait_for(self, text: str) -> None:
+        if text != self._waiting_for:
+            self._waiting_for = text
+            self.say(text)
+
+    def _connect(self) -> Session:
+        if self._session is None:
+            with redirect_stdout(StringIO()):  # it prints that it connects
+                self._session = new_secure_session(
+                    ADMIN, str(self.layout.admin), timeout=CONNECTING
+                )
+        return self._session
+
+    def _disconnect(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                session.close()
+            except Exception as error:
+                log.info("the session was not closed: %s", error)
+
+    @staticmethod
+    def _is_over(status: Any) -> bool:
+        over = ("FINISHED", "FAILED_TO_RUN", "ABANDONED")
+        return isinstance(status, str) and status.startswith(over)
+
+    def _raise_trouble(self) -> None:
+        if self.layout.trouble.exists():
+            text = self.layout.trouble.read_text(encoding="utf-8").strip()
+            self.layout.trouble.unlink()
+            raise StoreError(text)
