@@ -10,17 +10,23 @@ import typer
 from typer.main import get_command
 
 from pfedes.cli import (
+    admit,
     adopt,
     check,
     compare,
     config,
     data,
     export,
+    join,
     paper,
     predict,
+    rehearse,
     report,
+    request,
     resume,
     run,
+    serve,
+    status,
 )
 from pfedes.cli.interrupted import Interrupted
 from pfedes.errors import PfedesError
@@ -40,6 +46,12 @@ app.command("check")(check.check)
 app.command("report")(report.report)
 app.command("predict")(predict.predict)
 app.command("export")(export.export)
+app.command("serve")(serve.serve)
+app.command("join")(join.join)
+app.command("request")(request.request)
+app.command("admit")(admit.admit)
+app.command("status")(status.status)
+app.command("rehearse")(rehearse.rehearse)
 app.command("config")(config.config)
 app.add_typer(data.app, name="data")
 
