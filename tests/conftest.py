@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from clusters import Cluster
+    from flaring import Ground
 
 SMALL: Mapping[str, Any] = {
     "data.limit": 200,
@@ -67,3 +68,30 @@ def serial_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result(
         Federation(small(**SETTINGS), out=tmp_path_factory.mktemp("serial") / "run").run()
     )
+
+
+@pytest.fixture(scope="session")
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which `pfedes rehearse` was gone through."""
+    from test_cli import command
+
+    home = tmp_path_factory.mktemp("flare") / "rehearsal"
+    done = command("rehearse", "--out", str(home))
+    assert done.returncode == 0, done.stderr
+    (home / "said.txt").write_text(done.stdout)
+    return home
+
+
+@pytest.fixture(scope="session")
+def ground(rehearsal: Path) -> "Iterator[Ground]":
+    """The same federation and its people, who join and stay."""
+    from flaring import NAMES, Ground, eventually
+
+    ground = Ground(rehearsal, rehearsal.with_name("ground"))
+    try:
+        for name in NAMES:
+            ground.join(name)
+        eventually(lambda: all(map(ground.is_joined, NAMES)), "everybody joins")
+        yield ground
+    finally:
+        ground.end()

@@ -1,0 +1,209 @@
+"""Federations across machines, on one: real processes, mutual TLS, and what goes wrong."""
+
+import json
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
+
+from flaring import NAMES, PATIENCE, Ground, accepted, eventually, kill, simulated
+from pfedes import Run, cli, open_run
+from pfedes.fleet.flare.rehearsal import write_participant
+from pfedes.report.formats import percent
+from pfedes.seat import Seat
+from running import timeless
+from test_cli import command
+
+
+def assert_same(run: Run, other: Run) -> None:
+    assert run.manifest.clients == other.manifest.clients
+    assert run.manifest.server_digest == other.manifest.server_digest
+    assert [timeless(row) for row in run.rounds] == [timeless(row) for row in other.rounds]
+
+
+def test_a_rehearsal_is_its_simulation_bit_for_bit(rehearsal: Path, tmp_path: Path) -> None:
+    run = open_run(rehearsal / "federation" / "run")
+    alone = simulated(rehearsal, tmp_path / "simulated")
+    assert_same(run, alone)
+    seats = {name: Seat(rehearsal / name / "state") for name in NAMES}
+    assert {name: accepted(seat, name) for name, seat in seats.items()} == {
+        name: standing.digest for name, standing in run.manifest.clients.items()
+    }
+    assert run.summary["mean_accuracy"] > run.summary["initial_accuracy"] + 0.3
+
+    # What left is what was counted, number by number.
+    sent = [line for seat in seats.values() for line in seat.sent()]
+    assert sum(line["floats"] for line in sent) == run.summary["floats_up"] == 3 * 3 * 443
+    assert {line["kind"] for line in sent} == {"enroll", "score", "answer", "notice"}
+    said_to_ada = (rehearsal / "ada" / "join.txt").read_text()
+    assert "leaves in every round of pfedes: 443 numbers" in said_to_ada
+    assert "round 3 was accepted" in said_to_ada
+    assert "1,329 numbers" in (rehearsal / "said.txt").read_text()
+
+    # The coordinator's run has a report, and nobody's model.
+    page = (run.directory / "report.html").read_text()
+    assert "participants keep their models and data to themselves" in page
+    assert not list((run.directory / "state" / "clients").rglob("*.safetensors"))
+    done = command("predict", str(run.directory), "--client", "ada", "x.png")
+    assert done.returncode == 2
+    assert "on its own machine" in done.stderr
+
+    # Status, with the server gone.
+    tree = json.loads(command("status", str(rehearsal / "federation"), "--json").stdout)
+    assert (tree["server"], tree["round"], tree["rounds"]) == (False, 3, 3)
+    assert [person["name"] for person in tree["people"]] == NAMES
+
+    # Everybody uses their model without the coordinator.
+    hidden = (rehearsal / "federation").rename(rehearsal / "gone")
+    try:
+        for name, seat in seats.items():
+            client = alone.simulation.population.client(name)
+            Image.fromarray(client.test.inputs[0].numpy()).save("x.png")
+            for extra in ([], ["--best"]):
+                words = ["predict", str(seat.directory), "x.png", "--json", *extra]
+                assert cli.execute(words) == 0
+            assert cli.execute(["export", str(seat.directory), "--out", f"out-{name}"]) == 0
+            card = Path(f"out-{name}", "README.md").read_text()
+            assert "It answered 3 rounds with 1,329 numbers in all" in card
+            assert seat.personal().facts.scores == run.manifest.clients[name].scores
+    finally:
+        hidden.rename(rehearsal / "federation")
+
+
+def test_killed_training_and_a_killed_server_change_nothing(ground: Ground, tmp_path: Path) -> None:
+    ground.begin(train__rounds=2)
+    ground.hold("ben", "cleo")
+    with ground.serving() as coordinator:
+        ground.await_held("ben", "cleo")
+        kill("pfedes.fleet.worker", str(ground.seat("ben").directory))
+        ground.release("ben")
+        eventually(lambda: ground.seat("ben").answered().keys() == {1}, "ben's answer")
+        kill("nvflare", "server", str(ground.layout.server))
+        kill("pfedes.fleet.flare.engine", "server", str(ground.layout.server))
+        ground.release("cleo")
+        run = ground.finished(coordinator)
+    assert [row["round"] for row in run.rounds] == [1, 2]
+    log = (ground.seat("ben").directory / "join.log").read_text()
+    assert "a worker died on ben" in log
+
+    # A finished federation goes on, if it is asked for more rounds.
+    ground.change(train__rounds=3)
+    with ground.serving() as coordinator:
+        run = ground.finished(coordinator)
+    assert_same(run, simulated(ground.home, tmp_path / "simulated"))
+    assert ground.states() == {name: s.digest for name, s in run.manifest.clients.items()}
+
+
+def test_a_killed_participant_returns_and_a_new_one_is_admitted(
+    ground: Ground, tmp_path: Path
+) -> None:
+    """Both are let in between two rounds; the new one asks what it is good for, and leaves."""
+    ground.begin(train__rounds=4)
+    file = write_participant(ground.home / "dan", "dan", 0, 4)
+    file.write_text(f'{file.read_text()}methods = ["pfedes", "standalone"]\ncompare_alone = true\n')
+    with ground.serving() as coordinator:
+        eventually(lambda: ground.round >= 1, "a committed round")
+        ground.hold("cleo")
+        ground.await_held("cleo")
+        done = ground.round
+        shown = json.loads(command("status", str(ground.layout.directory), "--json").stdout)
+        assert shown["server"]
+        assert [person["connected"] for person in shown["people"]] == [True] * 3
+        assert cli.execute(["admit", "dan", "--federation", str(ground.layout.directory)]) == 0
+        dan = ground.join("dan", leave=True)
+        eventually(lambda: ground.is_joined("dan"), "dan joins")
+        for role in ("pfedes.fleet.flare.engine", "worker_process"):
+            kill(role, str(ground.layout.kits / "cleo"))
+        ground.release("cleo")
+        run = ground.finished(coordinator)
+    assert dan.wait(PATIENCE) == 0
+    assert "cleo is connected again" in ground.said()
+    assert [row["status"] for row in run.rounds] == ["ok"] * 4
+    missed = {row["round"] for row in run.clients if row["status"] != "ok"}
+    assert min(missed) == done + 1
+    assert {row["client"] for row in run.clients if row["status"] != "ok"} == {"cleo"}
+    assert "dan is admitted after round" in (ground.layout.run / "run.log").read_text()
+    assert {name: s.version for name, s in run.manifest.clients.items()} == dict.fromkeys(
+        [*NAMES, "dan"], 4
+    )
+    undisturbed = simulated(ground.home, tmp_path / "simulated")
+    assert [timeless(row) for row in run.rounds[:done]] == [
+        timeless(row) for row in undisturbed.rounds[:done]
+    ]
+
+    rounds = len(ground.seat("dan").answered())
+    alone = simulated(ground.home, tmp_path / "alone", "dan", method__name="standalone",
+                      train__rounds=rounds)  # fmt: skip
+    told = (ground.home / "dan" / "join.txt").read_text()
+    assert f"{percent(alone.summary['mean_accuracy'])} after training as long by itself" in told
+
+
+def test_a_straggler_and_an_exception_cost_their_own_round_only(ground: Ground) -> None:
+    ground.begin(train__rounds=3, federation__timeout=10)
+    ground.hold("ada", "ben")
+    with ground.serving() as coordinator:
+        ground.await_held("ada", "ben")
+        trouble = ground.home / "ben" / "raise"
+        trouble.touch()
+        ground.release("ben")
+        eventually(lambda: not trouble.exists(), "ben's model raises")
+        ground.hold("ben")
+        ground.await_held("ben")  # in the second round: the first has ended without ada
+        ground.release("ada")
+        log = ground.layout.run / "run.log"
+        eventually(lambda: "ada is free again" in log.read_text(), "ada is free")
+        ground.release("ben")
+        run = ground.finished(coordinator)
+    reasons = [(row["round"], row["client"], row["reason"].lower()) for row in run.clients]
+    # Of what ben's model said, not a word.
+    assert [row for row in reasons if row[2]] == [
+        (1, "ada", "no answer: timeout"),
+        (1, "ben", "failed"),
+    ]
+    assert [row["selected"] for row in run.rounds] == [3, 2, 3]
+    assert {name: s.version for name, s in run.manifest.clients.items()} == dict.fromkeys(NAMES, 3)
+    assert "patient 7" in (ground.seat("ben").directory / "join.log").read_text()
+    coordinators = [ground.layout.run.rglob("*"), ground.layout.server.rglob("*")]
+    for file in (ground.layout.directory / "server.log", *chain(*coordinators)):
+        assert not file.is_file() or b"patient 7" not in file.read_bytes()
+
+
+LEAK = """
+
+# A participant whose own code gets round the allow-list of pfedes, and adds a tensor.
+from pfedes.fleet.host import ClientHost
+from pfedes.methods.pfedes import PFedES
+
+_round = PFedES.client_round
+
+
+def _leaking(self, client, download, ctx):
+    upload = _round(self, client, download, ctx)
+    upload.tensors["samples"] = client.train.inputs[:1].float()
+    return upload
+
+
+PFedES.client_round = _leaking
+ClientHost._check_reply = lambda self, task, reply, ctx: None
+"""
+
+
+def test_a_tensor_that_nobody_agreed_to_is_stopped_by_the_sites_filter(ground: Ground) -> None:
+    own = ground.home / "ben" / "own.py"
+    code = own.read_text()
+    own.write_text(code + LEAK)
+    ground.begin(train__rounds=2)
+    try:
+        with ground.serving() as coordinator:
+            run = ground.finished(coordinator)
+    finally:
+        own.write_text(code)
+    status = {(row["client"], row["status"]) for row in run.clients}
+    assert status == {("ada", "ok"), ("ben", "failed"), ("cleo", "ok")}
+    assert {row["floats_up"] for row in run.clients if row["client"] == "ben"} == {0}
+    assert run.manifest.clients["ben"].version == 0
+    said = (ground.seat("ben").directory / "site.log").read_text()
+    assert "samples is not on the list of what may leave" in said

@@ -1,0 +1,272 @@
+"""Parts of federations across machines that need no processes: envelopes, lists, keys, files."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
+
+from cryptography import x509
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+
+from pfedes import Config, ConfigError, StoreError, WireError, cli, configure
+from pfedes.fleet.flare.filter import OnlyAgreed
+from pfedes.fleet.flare.fleet import FlareFleet
+from pfedes.fleet.flare.gathering import PATIENCE, gather
+from pfedes.fleet.flare.joining import Joining
+from pfedes.fleet.flare.layout import Layout, Presence
+from pfedes.fleet.flare.messages import META, to_payload, to_shareable
+from pfedes.fleet.flare.policy import allowed_by
+from pfedes.fleet.flare.rehearsal import federation_of, write_participant
+from pfedes.fleet.flare.serving import Serving, admit, prepare
+from pfedes.participant import read_participant
+from pfedes.payload import Payload
+from test_cli import refused
+
+LIST: dict[str, Any] = {
+    "tensors": {"a": [{"shape": [2, {"most": 3}], "dtype": "float32"}]},
+    "values": ["kind", "up/loss"],
+}
+
+
+def test_envelopes() -> None:
+    tensors = {"a": torch.arange(6.0).view(2, 3), "n": torch.tensor([7])}
+    payload = Payload(tensors, {"flops": 2**80, "name": "ada", "versions": [1, 2]})
+    assert to_payload(to_shareable(payload)).digest() == payload.digest()
+    for wrong in (
+        Shareable(),
+        DXO(DataKind.WEIGHTS, {"a": "text"}, {META: "{}"}).to_shareable(),
+        DXO(DataKind.WEIGHTS, {"a": np.array(["x"])}, {META: "{}"}).to_shareable(),
+        DXO(DataKind.WEIGHTS, {}, {META: "[]"}).to_shareable(),
+        DXO(DataKind.WEIGHTS, {}, {META: "{"}).to_shareable(),
+    ):
+        with pytest.raises(WireError):
+            to_payload(wrong)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "meta", "why"),
+    [
+        ({"a": torch.zeros(2, 2)}, {"kind": "reply"}, ""),
+        ({"a": torch.zeros(2, 4)}, {}, "a is not on the list"),
+        ({"a": torch.zeros(2, 3, dtype=torch.float64)}, {}, "a is not on the list"),
+        ({"a": torch.zeros(2)}, {}, "a is not on the list"),
+        ({"b": torch.zeros(2, 2)}, {}, "b is not on the list"),
+        ({}, {"up/diagnosis": "flu"}, "up/diagnosis is not on the list"),
+    ],
+)
+def test_the_sites_filter(tensors: dict[str, Any], meta: dict[str, Any], why: str) -> None:
+    message = to_shareable(Payload(tensors, meta))
+    if not why:
+        assert OnlyAgreed(**LIST).process(message, FLContext()) is message
+        with pytest.raises(WireError, match="4 numbers would leave, 3 may"):
+            OnlyAgreed(**LIST, floats=3).process(message, FLContext())
+        return
+    with pytest.raises(WireError, match=why):
+        OnlyAgreed(**LIST).process(message, FLContext())
+
+
+def test_of_a_failure_nothing_passes_but_that_it_is_one() -> None:
+    failure = make_reply(ReturnCode.EXECUTION_EXCEPTION)
+    failure["secret"] = "patient 7"
+    passed = OnlyAgreed(**LIST).process(failure, FLContext())
+    assert passed.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert "secret" not in passed
+    more = DXO(DataKind.WEIGHTS, {}, {META: "{}", "note": "patient 7"}).to_shareable()
+    with pytest.raises(WireError, match="metadata that nobody agreed to"):
+        OnlyAgreed(**LIST).process(more, FLContext())
+
+
+def test_the_list_comes_from_participant_toml(tmp_path: Path) -> None:
+    home = write_participant(tmp_path / "ada", "ada", 0, 3)
+    person = read_participant(home)
+    terms = federation_of(("ada",), 1, 8002)
+    found = allowed_by(person, terms)
+    assert found["tensors"]["conv1.weight"] == [{"shape": [8, 3, 3, 3], "dtype": "float32"}]
+    assert "up/zeros" in found["values"]
+    assert len(found["tensors"]) == 4
+    both = person.model_copy(
+        update={"methods": ("pfedes", "fd"), "consents": {"width": 16},
+                "limits": person.limits.model_copy(update={"floats": 999})}
+    )  # fmt: skip
+    found = allowed_by(both, terms)
+    assert found["floats"] == 999
+    assert found["tensors"]["conv1.weight"] == [{"shape": [16, 3, 3, 3], "dtype": "float32"}]
+    assert len(found["tensors"]) > 4
+
+
+def test_who_can_answer() -> None:
+    presence = Presence({"ada": "1", "ben": "2", "dan": "4"}, {"ada": "1", "ben": "0", "cleo": "3"})
+    assert [name for name in ("ada", "ben", "cleo", "dan") if presence.has(name)] == ["ada"]
+    assert presence.waiting() == ["ben", "dan"]
+
+
+def test_who_is_asked_into_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pfedes.fleet.flare.gathering as module
+
+    layout = Layout(tmp_path)
+    config = federation_of(("ada", "ben", "cleo"), 3, 8002)
+    assert gather(layout, config, ["ada", "eve"], 999).needed == 2  # before it begins, everybody
+    assert gather(layout, config, ["ada"], 999).missing == ["ben", "cleo"]
+    assert gather(layout, config, ["cleo", "ada", "ben"], 0).sites == ["ada", "ben", "cleo"]
+    two = configure(settings={**_settings(config), "federation.quorum": 2})
+    assert gather(layout, two, ["ada", "ben"], 0).is_ready
+
+    class Begun:
+        class manifest:  # noqa: N801 (an attribute of a run)
+            clients = dict.fromkeys(["ada", "ben"])
+            ends = staticmethod(lambda rounds, patience: rounds < 3)
+
+    monkeypatch.setattr(module, "begun", lambda layout: Begun)
+    monkeypatch.setattr(module, "untold", lambda layout, run: {"ben"})
+    assert not gather(layout, config, ["ada"], 0).is_ready  # who was there before, for a while
+    assert gather(layout, config, ["ada"], PATIENCE).sites == ["ada"]
+    assert not gather(layout, two, ["ada"], PATIENCE).is_ready
+    assert gather(layout, config, ["ada", "ben", "cleo"], 0).sites == ["ada", "ben", "cleo"]
+    over = configure(settings={**_settings(config), "train.rounds": 2})
+    assert not gather(layout, over, ["ada"], PATIENCE).is_ready
+    assert gather(layout, over, ["ada", "ben"], 0).sites == ["ben"]
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    return {f"federation.{key}": value for key, value in config.federation.model_dump().items()}
+
+
+def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
+    """Sites answer with nonsense, for others, or not at all: each is that site's failure."""
+    from dataclasses import asdict
+
+    from pfedes.client import Card
+    from pfedes.fleet.base import Failure, Task
+
+    card = json.dumps(asdict(Card("ada", 5, (3, 8, 8))))
+    answers: dict[str, Payload | str] = {}
+
+    def ask(messages: Any, timeout: int) -> Any:
+        return [(site, answers[site]) for site in messages]
+
+    good = {"kind": "reply", "client": "ada", "up/card": card}
+    answers |= {
+        "ada": Payload({}, good),
+        "ben": Payload({}, good),
+        "cleo": Payload({}, {"kind": "failure", "client": "cleo", "reason": "refused"}),
+        "dan": "no answer: TIMEOUT",
+        "eve": Payload({}, {}),
+    }
+    beckoned: list[str] = []
+    fleet = FlareFleet(
+        ask, beckoned.append, federation_of(tuple(answers), 1, 8002), sorted(answers)
+    )
+    assert fleet.reachable == {"ada"}
+    assert fleet.refusals.keys() == {"ben", "cleo", "eve"}
+    task = Task("r", "ada", 1, 0, Payload())
+    for answer in (
+        Payload({}, {"kind": "reply", "client": "ben"}),
+        Payload({}, {"kind": "scored", "client": "ada", "val_correct": 1, "val_total": 1,
+                     "test_correct": 1, "test_total": 1}),
+        Payload({}, {}),
+        "its site says EXECUTION_EXCEPTION",
+    ):  # fmt: skip
+        answers["ada"] = answer
+        (found,) = fleet.round([task])
+        assert isinstance(found, Failure)
+        assert fleet.reachable == {"ada"}
+    answers["ada"] = "no answer: TIMEOUT"
+    list(fleet.round([task]))
+    assert fleet.reachable == set()
+    assert beckoned == ["ada"]
+    assert [f.reason for f in fleet.round([task]) if isinstance(f, Failure)] == ["not connected"]
+    fleet.heard("ada")
+    assert fleet.reachable == {"ada"}
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    layout = Layout(tmp_path_factory.mktemp("kits") / "federation")
+    prepare(layout, federation_of(("ada",), 1, 8002))
+    return layout
+
+
+def test_kits_are_for_their_owners_only(layout: Layout) -> None:
+    for path in (layout.directory, layout.provision, layout.kits, layout.kits / "ada"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for key in layout.directory.rglob("*.key"):
+        assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0
+    resources = json.loads((layout.server / "local" / "resources.json").read_text())
+    assert "/tmp/nvflare" not in json.dumps(resources)
+    assert prepare(layout, configure(layout.config)) == []
+    other = configure(layout.config, settings={"federation.classes": ["a", "b"]})
+    with pytest.raises(StoreError, match="is another federation"):
+        prepare(layout, other)
+
+
+def test_what_ends_a_job_ends_the_coordinators_command(layout: Layout) -> None:
+    layout.write_trouble("1 take part, 3 must")
+    with pytest.raises(StoreError, match="1 take part, 3 must"):
+        Serving(layout, print)._look()
+    assert not layout.trouble.exists()
+
+
+def test_a_key_that_never_leaves(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_participant(tmp_path / "dan", "dan", 0, 2)
+    assert cli.execute(["request", str(file)]) == 0
+    key = tmp_path / "dan" / "state" / "site.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert "already" in refused("request", str(file))
+    words = ["admit", "dan", "--request", "dan.csr", "--federation", str(layout.directory)]
+    assert cli.execute(words) == 0
+    kit = layout.kits / "dan"
+    assert not (kit / "startup" / "client.key").exists()
+    root = x509.load_pem_x509_certificate((kit / "startup" / "rootCA.pem").read_bytes())
+    signed = x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
+    signed.verify_directly_issued_by(root)
+    genuine = x509.load_pem_x509_certificate(
+        (layout.kits / "ada" / "startup" / "client.crt").read_bytes()
+    )
+    genuine.verify_directly_issued_by(root)
+    assert "dan" in signed.subject.rfc4514_string()
+    assert configure(layout.config).federation.participants == ("ada", "dan")
+
+    joining = Joining(kit, read_participant(file), print)
+    joining._put_key()
+    assert (kit / "startup" / "client.key").read_bytes() == key.read_bytes()
+    with pytest.raises(StoreError, match="is not eve's request"):
+        admit(layout, "eve", Path("dan.csr"))
+    (tmp_path / "x.csr").write_text("nonsense")
+    with pytest.raises(StoreError, match="is no certificate request"):
+        admit(layout, "eve", Path("x.csr"))
+
+
+def test_wrong_input(layout: Layout, tmp_path: Path) -> None:
+    (tmp_path / "f.toml").write_text("[federation]\nclasses = ['a', 'b']\n")
+    (tmp_path / "p.toml").write_text("name = 'eve'\nmodel = 'cnn1'\ndata = 'digits'\n")
+    kit = str(layout.kits / "ada")
+    for words, what in (
+        (["serve", "f.toml"], "federation.participants must name who may join"),
+        (["run", str(layout.config)], "'pfedes serve' meets them"),
+        (["join", ".", "p.toml"], "is no kit of a federation"),
+        (["join", kit, "p.toml"], "state = '...' must name a directory"),
+        (["status", "nowhere"], "holds no federation"),
+        (["admit", "eve", "--federation", "nowhere"], "holds no federation"),
+    ):
+        assert what in refused(*words)
+    (tmp_path / "q.toml").write_text("name = 'eve'\nmodel = 'cnn1'\ndata = 'digits'\nstate = 's'\n")
+    assert "the kit is not for eve: it knows ada" in refused("join", kit, "q.toml")
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pfedes.cli.coordinating
+
+    monkeypatch.setattr(pfedes.cli.coordinating, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'pfedes\[flare\]'"):
+        pfedes.cli.coordinating.check_extra()

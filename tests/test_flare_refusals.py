@@ -1,0 +1,158 @@
+"""Who is not let in, and what does not leave: each with genuine participants as control."""
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
+
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from flaring import NAMES, Ground, eventually
+from pfedes import configure
+from pfedes.fleet.flare.engine import Engine
+from pfedes.fleet.flare.jobs import write_job
+from pfedes.fleet.flare.kits import ADMIN
+from pfedes.fleet.flare.layout import Layout, Presence
+from pfedes.fleet.flare.policy import write_site_policy
+from pfedes.fleet.flare.rehearsal import federation_of
+from pfedes.fleet.flare.serving import connected, prepare
+from pfedes.fleet.flare.site import TERMS
+from pfedes.participant import read_participant
+
+# FLARE's sessions leave sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+SETTLING = 8.0  # seconds in which an impostor would have been let in; a site takes two
+
+
+@dataclass(frozen=True)
+class Server:
+    """FLARE's server, with nobody who submits jobs but the tests."""
+
+    session: Session
+    log: Path
+    genuine: Mapping[str, str]  # everybody's token
+
+    def jobs(self) -> set[str]:
+        return {job["job_id"] for job in self.session.list_jobs()}
+
+    def is_over(self, job: str) -> bool:
+        return (self.session.get_job_status(job) or "").startswith("FINISHED")
+
+
+@pytest.fixture(scope="module")
+def server(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    ground.begin()
+    log = tmp_path_factory.mktemp("server") / "server.log"
+    with ExitStack() as running:
+        start(running, Engine("server", ground.layout.server, "server", log))
+
+        def tried() -> Session | None:
+            try:
+                return session_with(ground.layout.admin)
+            except Exception:  # whatever FLARE raises while nobody is there
+                return None
+
+        session: Session = eventually(tried, "a session with the server", 90)
+        running.callback(session.close)
+        everybody = set(NAMES)
+        eventually(lambda: connected(session).keys() == everybody, "the genuine participants", 90)
+        yield Server(session, log, connected(session))
+
+
+def start(running: ExitStack, engine: Engine) -> None:
+    running.callback(engine.stop)
+    engine.keep_alive()
+
+
+def session_with(kit: Path) -> Session:
+    return new_secure_session(ADMIN, str(kit), timeout=5)
+
+
+def client(ground: Ground, kit: Path, name: str, whose: str) -> Engine:
+    """A site that runs with a kit, whoever it says it is."""
+    participant = read_participant(ground.home / whose / "participant.toml")
+    write_site_policy(kit, participant, configure(kit / TERMS))
+    return Engine("client", kit, name, kit / "site.log")
+
+
+def test_who_is_not_let_in(ground: Ground, server: Server, tmp_path: Path) -> None:
+    layout = ground.layout
+    other = Layout(tmp_path / "other")
+    prepare(other, federation_of(("ben",), 1, configure(layout.config).federation.port))
+    nothing = tmp_path / "nothing"
+    shutil.copytree(layout.kits / "ben", nothing)
+    for file in ("client.crt", "client.key"):
+        (nothing / "startup" / file).unlink()
+    borrowed = tmp_path / "borrowed"
+    shutil.copytree(layout.kits / "cleo", borrowed)
+    with ExitStack() as running:
+        start(running, client(ground, other.kits / "ben", "ben", "ben"))  # another authority's
+        start(running, client(ground, nothing, "ben", "ben"))  # no certificate
+        start(running, client(ground, borrowed, "dan", "cleo"))  # cleo's, under another name
+
+        # Nobody else submits jobs: not with another authority's keys, nor with a participant's.
+        jobs = server.jobs()
+        with pytest.raises(Exception, match=r".*"):
+            session_with(other.admin)
+        disguised = tmp_path / "disguised"
+        shutil.copytree(layout.admin, disguised)
+        for file in ("client.crt", "client.key"):
+            shutil.copy(layout.kits / "ben" / "startup" / file, disguised / "startup" / file)
+        with pytest.raises(Exception, match=r".*"):
+            session_with(disguised).submit_job(str(write_job(layout, ["ada"])))
+        assert server.jobs() == jobs
+
+        deadline = time.monotonic() + SETTLING
+        while time.monotonic() < deadline:
+            # By name and by token: nobody took anybody's place.
+            assert connected(server.session) == server.genuine
+            time.sleep(0.5)
+
+
+def test_a_job_that_brings_code(ground: Ground, server: Server, tmp_path: Path) -> None:
+    marker = tmp_path / "evil-was-here"
+    job = tmp_path / "job"
+    shutil.copytree(write_job(ground.layout, ["ada"]), job)
+    (job / "site" / "custom").mkdir()
+    (job / "site" / "custom" / "evil.py").write_text(
+        f"from pathlib import Path\nPath({str(marker)!r}).touch()\n"
+        "from pfedes.fleet.flare.executor import Site as Evil\n"
+    )
+    config = job / "site" / "config" / "config_fed_client.json"
+    tree = json.loads(config.read_text())
+    tree["executors"][0]["executor"]["path"] = "evil.Evil"
+    config.write_text(json.dumps(tree))
+    before = len(ground.seat("ada").sent())
+    refused = server.session.submit_job(str(job))
+    eventually(lambda: server.is_over(refused), "the end of a job with code", 90)
+    assert not marker.exists()
+    assert len(ground.seat("ada").sent()) == before
+    said = (ground.seat("ada").directory / "site.log").read_text() + server.log.read_text()
+    assert re.search("(?i)byoc", said)
+
+
+def test_a_method_that_was_not_agreed_to(ground: Ground, server: Server) -> None:
+    """ada alone agreed to it: the others say no, and nothing of theirs leaves."""
+    layout = ground.layout
+    before = {name: len(ground.seat(name).sent()) for name in NAMES}
+    ground.change(method__name="fd")
+    layout.write_presence(Presence(server.genuine, server.genuine))
+    server.session.submit_job(str(write_job(layout, NAMES)))
+    eventually(layout.trouble.exists, "the end of the coordinator's job")
+    assert "1 take part, 3 must (ben: refused; cleo: refused" in layout.trouble.read_text()
+    assert not layout.run.exists()
+    for name in NAMES:
+        (line,) = ground.seat(name).sent()[before[name] :]
+        assert line["floats"] == 0
+        assert ("up/card" in line["values"]) == (name == "ada")
+    log = (ground.seat("ben").directory / "join.log").read_text()
+    assert "no consent to method 'fd': participant.toml names pfedes" in log
