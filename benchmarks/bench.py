@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import cluster
+from federation import overhead
 from kernels import shares
 from methods import rounds_of_methods
 from rich.console import Console
@@ -32,6 +33,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[dict[str, Any]]]]] = {
     "workers": ("a second worker, beside a second process of multiplications", speed_up),
     "scale": ("ten clients of CNN-5 asked in each round, of more and more", scale),
     "cluster": ("two nodes over loopback with TLS, beside no cluster", cluster),
+    "federation": ("a round of three participants in a real federation", overhead),
     "start": ("until something happens", start_up),
 }
 

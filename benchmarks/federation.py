@@ -1,0 +1,41 @@
+"""What the engine of a real federation costs in a round, beside a simulation of the same people."""
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pfedes import Federation, Run, configure
+from pfedes.fleet.flare.rehearsal import rehearse
+from pfedes.participant import read_participant
+
+PARTICIPANTS, ROUNDS = 3, 15
+WARM = 3  # rounds in which processes still load what they need
+
+
+def overhead() -> list[dict[str, Any]]:
+    """Seconds of a round that no client worked: over FLARE with TLS, and in workers here."""
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place) / "rehearsal"
+        real = rehearse(home, PARTICIPANTS, lambda text: None, rounds=ROUNDS)
+        people = [read_participant(home / name / "participant.toml") for name, _, _ in real.people]
+        config = configure(
+            home / "federation" / "federation.toml",
+            participants=people,
+            settings={"federation.participants": [], "runtime.workers": PARTICIPANTS},
+        )
+        simulated = Federation(config, out=Path(place) / "simulated").run()
+        return [_row("FLARE, mutual TLS", real.run), _row("worker processes", simulated)]
+
+
+def _row(name: str, run: Run) -> dict[str, Any]:
+    longest: dict[int, float] = {}
+    for row in run.clients:
+        longest[row["round"]] = max(longest.get(row["round"], 0.0), row["seconds"])
+    spare = [row["seconds"] - longest[row["round"]] for row in run.rounds[WARM:]]
+    return {
+        "fleet": name,
+        "participants": PARTICIPANTS,
+        "round, s": statistics.median(row["seconds"] for row in run.rounds[WARM:]),
+        "of which nobody trains, s": statistics.median(spare),
+    }
