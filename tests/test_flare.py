@@ -52,8 +52,10 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit(rehearsal: Path, tmp_path: Pa
     assert "on its own machine" in done.stderr
 
     # Status, with the server gone.
-    tree = json.loads(command("status", str(rehearsal / "federation"), "--json").stdout)
-    assert (tree["server"], tree["round"], tree["rounds"]) == (False, 3, 3)
+    shown = command("status", str(rehearsal / "federation"), "--json")
+    assert shown.stderr == ""
+    tree = json.loads(shown.stdout)
+    assert (tree["server"], tree["round"], tree["rounds"], tree["finished"]) == (False, 3, 3, True)
     assert [person["name"] for person in tree["people"]] == NAMES
 
     # Everybody uses their model without the coordinator.

@@ -23,7 +23,8 @@ from pfedes.fleet.flare.kits import ADMIN
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.policy import write_site_policy
 from pfedes.fleet.flare.rehearsal import federation_of
-from pfedes.fleet.flare.serving import connected, prepare
+from pfedes.fleet.flare.serving import prepare
+from pfedes.fleet.flare.sessions import connected
 from pfedes.fleet.flare.site import TERMS
 from pfedes.participant import read_participant
 

@@ -3,12 +3,11 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, redirect_stdout
-from io import StringIO
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
 from pfedes.config import Config, configure
 from pfedes.errors import ConfigError, StoreError
@@ -18,8 +17,9 @@ from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.fleet import begun, is_finished, untold
 from pfedes.fleet.flare.gathering import gather
 from pfedes.fleet.flare.jobs import write_job
-from pfedes.fleet.flare.kits import ADMIN, provision, without_key
+from pfedes.fleet.flare.kits import provision, without_key
 from pfedes.fleet.flare.layout import Layout, Presence
+from pfedes.fleet.flare.sessions import connected, open_session
 from pfedes.names import check_name
 from pfedes.run import Run, open_run
 from pfedes.simulation import Simulation
@@ -31,17 +31,6 @@ LEAVING = 30.0  # seconds beyond its timeout in which somebody may still hear th
 CONNECTING = 30.0  # seconds for the server to answer
 
 Say = Callable[[str], None]
-
-
-def connected(session: Session) -> dict[str, str]:
-    """Who is connected to the server, each with the token of its session."""
-    answer = session.do_command("check_status server")
-    for part in answer["data"]:
-        header, *sites = part.get("rows", [[]])
-        if "TOKEN" in header:
-            name, token = header.index("CLIENT"), header.index("TOKEN")
-            return {site[name]: site[token] for site in sites}
-    return {}
 
 
 def prepare(layout: Layout, config: Config) -> list[str]:
@@ -177,10 +166,7 @@ class Serving:
 
     def _connect(self) -> Session:
         if self._session is None:
-            with redirect_stdout(StringIO()):  # it prints that it connects
-                self._session = new_secure_session(
-                    ADMIN, str(self.layout.admin), timeout=CONNECTING
-                )
+            self._session = open_session(self.layout, CONNECTING)
         return self._session
 
     def _disconnect(self) -> None:

@@ -1,18 +1,14 @@
 """How a federation stands, from its directory and, if it answers, from its server."""
 
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from io import StringIO
 from typing import Any
-
-from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from pfedes.config import configure
 from pfedes.errors import StoreError
-from pfedes.fleet.flare.kits import ADMIN
+from pfedes.fleet.flare.fleet import begun, is_finished
 from pfedes.fleet.flare.layout import Layout
-from pfedes.run import open_run
+from pfedes.fleet.flare.sessions import open_session
 
 ANSWERING = 5.0  # seconds for the server
 
@@ -35,12 +31,15 @@ class Status:
     server: bool
     round: int
     rounds: int
+    finished: bool
     people: list[Person]
 
     @property
     def progress(self) -> str:
-        up = "" if self.server else "; the server does not answer"
-        return f"{self.round} of {self.rounds}{up}"
+        done = f"{self.round} of {self.rounds}"
+        if self.finished:
+            return f"{done}, finished"
+        return done if self.server else f"{done}; the server does not answer"
 
     def tree(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,8 +50,8 @@ def status_of(layout: Layout) -> Status:
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
     config = configure(layout.config)
     contacts = _contacts(layout)
-    begun = (layout.run / "state").is_dir()
-    manifest = open_run(layout.run).manifest if begun else None
+    run = begun(layout)
+    manifest = run.manifest if run is not None else None
     people = []
     for name in sorted(config.federation.participants):
         standing = manifest.clients.get(name) if manifest is not None else None
@@ -66,14 +65,14 @@ def status_of(layout: Layout) -> Status:
             )
         )
     round = manifest.round if manifest is not None else 0
-    return Status(contacts is not None, round, config.train.rounds, people)
+    finished = run is not None and is_finished(run, config)
+    return Status(contacts is not None, round, config.train.rounds, finished, people)
 
 
 def _contacts(layout: Layout) -> dict[str, str] | None:
     """When each connected site was last heard of; None if the server does not answer."""
     try:
-        with redirect_stdout(StringIO()):  # it prints that it connects
-            session = new_secure_session(ADMIN, str(layout.admin), timeout=ANSWERING)
+        session = open_session(layout, ANSWERING)
         try:
             found = session.get_connected_client_list()
         finally:
