@@ -29,14 +29,13 @@ def gather(layout: Layout, config: Config, connected: Collection[str], waited: f
     Later everybody who has taken part, for a while; then whoever is there, if they are a quorum.
     After the last round those who have not heard how it ended.
     """
-    run, terms = begun(layout), config.federation
-    wanted = set(terms.participants)
+    run, terms, there = begun(layout), config.federation, set(connected)
+    wanted, quorum = set(terms.participants), terms.quorum
+    awaited = wanted  # without whom it does not go on, where no quorum was set
     if run is not None and is_finished(run, config):
         wanted, quorum = untold(layout, run), 1
-    elif run is None:
-        quorum = terms.quorum or len(wanted)
-    else:
-        known = run.manifest.clients.keys() & wanted
-        quorum = terms.quorum or (len(known) if waited < PATIENCE else 1)
-    sites = sorted(wanted & set(connected))
-    return Gathering(sites, sorted(wanted - set(connected)), max(0, quorum - len(sites)))
+    elif run is not None:
+        awaited = run.manifest.clients.keys() & wanted if waited < PATIENCE else set()
+    sites = sorted(wanted & there)
+    needed = quorum - len(sites) if quorum else max(len(awaited - there), 1 - len(sites))
+    return Gathering(sites, sorted(wanted - there), max(0, needed))
