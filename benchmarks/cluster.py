@@ -78,7 +78,7 @@ def _rounds(
     ] + [
         {
             "work": f"1 client, {state}",
-            "how": "checked and committed by the driver",
+            "how": "committed by the driver",
             "seconds": commit,
             "more than without": 0.0,
             "MB of a state": fleets["workers"].megabytes(),
@@ -120,13 +120,13 @@ class Rounds:
         return time.perf_counter() - began
 
     def commit(self, repetitions: int = 5) -> float:
-        """Seconds in which the driver takes back one state, with all its threads."""
+        """Seconds in which the driver takes in one state, with all its threads."""
         host = self.fleet.host
         states = [host.store.contents("bench", task.client, self.round) for task in self.tasks]
         began = time.perf_counter()
         with ThreadPoolExecutor(WRITERS) as threads:
             for _ in range(repetitions):
-                list(threads.map(host.take_back, self.tasks, states))
+                list(threads.map(host.take_in, self.tasks, states))
         return (time.perf_counter() - began) / repetitions / len(states)
 
     def megabytes(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pfedes.errors import DamageError, WireError
-from pfedes.files import read, remove, sync_directory, write_atomically, writing
+from pfedes.files import Buffer, read, remove, sync_directory, write_atomically, writing
 from pfedes.names import check_name
 from pfedes.payload import Payload, Value, decode, encode, under, within
 
@@ -52,7 +52,7 @@ class ClientStore:
         data = encode(Payload(tensors, meta))
         self.put(str(task["run"]), str(task["client"]), int(str(task["round"])), data)
 
-    def put(self, run: str, client: str, version: int, data: bytes) -> None:
+    def put(self, run: str, client: str, version: int, data: Buffer) -> None:
         """Makes bytes a version, at once and for good."""
         path = self.path(run, client, version)
         self._make_home(path)

@@ -7,12 +7,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import Any
 
 from pfedes.errors import DamageError, DiskError
 
+Buffer = bytes | memoryview | PickleBuffer
+"""What can be written as it is, wherever in memory it came to lie."""
 
-def write_atomically(path: Path, data: bytes) -> None:
+
+def write_atomically(path: Path, data: Buffer) -> None:
     """Writes beside the place, flushes to the disk, then renames."""
     with writing(path):
         if path.is_dir():

@@ -1,4 +1,4 @@
-"""Memory that a training step frees is kept for the next one."""
+"""Memory that one step frees is kept for the next one."""
 
 import ctypes
 

@@ -28,6 +28,7 @@ from pfedes.fleet.frames import from_task, to_answer
 from pfedes.fleet.host import ClientHost
 from pfedes.fleet.node import Done, Order, Run, prepare, work, work_from
 from pfedes.fleet.pace import Pace
+from pfedes.memory import keep_freed_memory
 from pfedes.payload import decode, encode
 from pfedes.population import Dealt
 from pfedes.report.formats import counted
@@ -59,6 +60,7 @@ class ClusterFleet:
             "score": Pace(host.population),
         }
         self.data = config.data
+        keep_freed_memory()  # for one state after the other
         self.threads = ThreadPoolExecutor(WRITERS)
         self.connection = Connection(config.runtime)
         self.shipping = Shipping(self.connection)
@@ -221,10 +223,11 @@ class Tasks(Work[Task, Returned]):
         """The answer, once the client's new state is where it belongs."""
         if done.log:
             log.info("%s: %s", task.client, done.log)
-        if done.version is not None:
-            return self.fleet.host.take_back(task, done.version)
         answer, _ = to_answer(decode(done.message))
         assert not isinstance(answer, DiskError)
+        # Its checksum is looked at by whoever starts from it.
+        if done.version is not None:
+            self.fleet.host.take_in(task, done.version)
         if done.written:
             self.fleet.host.adopt(task, attempt)
         return answer

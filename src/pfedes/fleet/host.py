@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from pfedes.client import Card, Client
-from pfedes.clientstore import ClientStore, Version, parse_version
+from pfedes.clientstore import ClientStore, Version
 from pfedes.costs import FlopMeter
 from pfedes.errors import (
     DamageError,
@@ -28,6 +28,7 @@ from pfedes.errors import (
     WireError,
     unknown,
 )
+from pfedes.files import Buffer
 from pfedes.fleet.base import REPLY_META, Failure, Reply, Scored, Task
 from pfedes.methods.base import Context, Method, in_one_line
 from pfedes.payload import Payload, Value, WireSpec
@@ -95,15 +96,10 @@ class ClientHost:
         """The answer given before, if this very task was answered and the file is whole."""
         return self._answered(task, self.store.versions(task.run, task.client))
 
-    def take_back(self, task: Task, data: bytes) -> Reply:
-        """Commits what the client's host on another machine made of the task."""
-        origin = f"the new state of {task.client}"
-        version = parse_version(data, task.run, task.client, task.round, origin)
-        if version.task != self._identity(task):
-            raise DamageError(f"{origin} is foreign: it answers another task")
+    def take_in(self, task: Task, data: Buffer) -> None:
+        """Commits the new state that the client's host on another machine has sent."""
         self._make_way(task, self.store.versions(task.run, task.client))
         self.store.put(task.run, task.client, task.round, data)
-        return Reply(task.client, version.reply)
 
     def adopt(self, task: Task, attempt: str) -> None:
         """Commits what the client's host on another machine wrote beside its place."""

@@ -9,12 +9,14 @@ import tomllib
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import Literal
 
 from pfedes.clientstore import ClientStore
 from pfedes.cluster.datasets import copy_here
 from pfedes.config import validate
 from pfedes.errors import DamageError, DataError, DiskError
+from pfedes.files import Buffer
 from pfedes.fleet.base import Reply
 from pfedes.fleet.frames import Answer, from_answer, to_task
 from pfedes.fleet.host import ClientHost
@@ -49,10 +51,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of an order. With `version`, that is the new state and the answer is in it."""
+    """What came of an order: the answer, and where the new state is, if there is one."""
 
     message: bytes = b""
-    version: bytes | None = None
+    version: Buffer | None = None  # it travels along, and is not copied for that
     written: bool = False  # the new state waits in the directory of client states
     log: str = ""
     lacks: Literal["", "base"] = ""
@@ -99,8 +101,8 @@ class Carried(ClientStore):
             raise DamageError(f"version {version} was not sent")
         return self._base
 
-    def put(self, run: str, client: str, version: int, data: bytes) -> None:
-        self.new = data
+    def put(self, run: str, client: str, version: int, data: Buffer) -> None:
+        self.new = bytes(data)
 
     def discard(self, run: str, client: str, versions: object) -> None:
         """The driver makes way when it commits."""
@@ -145,17 +147,18 @@ def _work(order: Order, base: bytes | None) -> Done:
     with with_threads(desk.threads):
         answer: Answer = desk.host.answer(task) if kind == "answer" else desk.host.score(task)
     new, log = desk.store.new, _logged.take()
+    message = encode(from_answer(answer, ""))
     if not isinstance(answer, Reply) or new is None:
-        return Done(encode(from_answer(answer, "")), log=log)
+        return Done(message, log=log)
     _keep(order.attempt, new)
     if order.clients:
         try:
             there = ClientStore(Path(order.clients))
             there.put_attempt(task.run, task.client, task.round, order.attempt, new)
-            return Done(encode(from_answer(answer, "")), written=True, log=log)
+            return Done(message, written=True, log=log)
         except DiskError:
             pass  # seen, but not for this worker to write: the state travels
-    return Done(version=new, log=log)
+    return Done(message, version=PickleBuffer(new), log=log)
 
 
 def _desk_for(run: Run) -> Desk:
