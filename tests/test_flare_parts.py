@@ -203,7 +203,7 @@ def test_kits_are_for_their_owners_only(layout: Layout) -> None:
     for key in layout.directory.rglob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0
     resources = json.loads((layout.server / "local" / "resources.json").read_text())
-    assert "/tmp/nvflare" not in json.dumps(resources)
+    assert "/tmp/nvflare" not in json.dumps(resources)  # where FLARE would keep them, for anybody
     assert prepare(layout, configure(layout.config)) == []
     other = configure(layout.config, settings={"federation.classes": ["a", "b"]})
     with pytest.raises(StoreError, match="is another federation"):

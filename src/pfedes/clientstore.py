@@ -38,7 +38,7 @@ class ClientStore:
     def load(self, run: str, client: str, version: int) -> Version:
         """The version, whole and of this very client, or a DamageError."""
         data = self.contents(run, client, version)
-        return parse_version(data, run, client, version, str(self.path(run, client, version)))
+        return _parse_version(data, run, client, version, str(self.path(run, client, version)))
 
     def contents(self, run: str, client: str, version: int) -> bytes:
         """The bytes of a version, whatever they are worth."""
@@ -93,7 +93,7 @@ class ClientStore:
         return self.root / check_name(client) / check_name(run)
 
 
-def parse_version(data: bytes, run: str, client: str, version: int, origin: str) -> Version:
+def _parse_version(data: bytes, run: str, client: str, version: int, origin: str) -> Version:
     """The version that bytes are, if it is this very one; `origin` is where they come from."""
     payload = _parse(data, origin)
     task = within("task/", payload.meta)

@@ -8,6 +8,10 @@ DIR/
     admin/             the keys by which jobs are submitted
     job/               the job: three files that name classes of pfedes, and no code
     run/               the run directory, as of any simulation
+    presence.json      who is connected, and who is in the present job
+    told.json          who was told the end of which run, after which round
+    trouble.txt        what ended a job, until the process that submits jobs has seen it
+    server.log         what FLARE's server says
 """
 
 import json
@@ -37,54 +41,26 @@ class Presence:
         return [name for name in self.connected if not self.has(name)]
 
 
-@dataclass(frozen=True)
 class Layout:
     """Where everything of a federation is."""
 
-    directory: Path
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config = directory / "federation.toml"
+        self.provision = directory / "provision"
+        self.kits = directory / "kits"
+        self.server = directory / "server"
+        self.admin = directory / "admin"
+        self.job = directory / "job"
+        self.run = directory / "run"
+        self.told = directory / "told.json"
+        self.trouble = directory / "trouble.txt"
 
-    @property
-    def config(self) -> Path:
-        return self.directory / "federation.toml"
-
-    @property
-    def provision(self) -> Path:
-        return self.directory / "provision"
-
-    @property
-    def kits(self) -> Path:
-        return self.directory / "kits"
-
-    @property
-    def server(self) -> Path:
-        return self.directory / "server"
-
-    @property
-    def admin(self) -> Path:
-        return self.directory / "admin"
-
-    @property
-    def job(self) -> Path:
-        return self.directory / "job"
-
-    @property
-    def run(self) -> Path:
-        return self.directory / "run"
-
-    @property
-    def told(self) -> Path:
-        """Who was told the end of which run, after which round."""
-        return self.directory / "told.json"
-
-    @property
-    def trouble(self) -> Path:
-        return self.directory / "trouble.txt"
-
-    def write_presence(self, presence: "Presence") -> None:
+    def write_presence(self, presence: Presence) -> None:
         tree = {"connected": dict(presence.connected), "in_job": dict(presence.in_job)}
         write_atomically(self.directory / "presence.json", json.dumps(tree).encode())
 
-    def presence(self) -> "Presence":
+    def presence(self) -> Presence:
         path = self.directory / "presence.json"
         return Presence(**parse_json(path, read(path)))
 
