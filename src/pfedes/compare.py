@@ -83,9 +83,11 @@ class Result:
     validation: float | None
     reason: str = ""
 
-    def over_seeds(self, key: str) -> tuple[float, float | None]:
-        """Mean and standard deviation over seeds."""
-        values = [summary[key] for summary in self.summaries]
+    def over_seeds(self, key: str) -> tuple[float | None, float | None]:
+        """Mean and standard deviation over seeds; nothing where no run has such a number."""
+        values = [summary[key] for summary in self.summaries if summary[key] is not None]
+        if not values:
+            return None, None
         spread = statistics.stdev(values) if len(values) > 1 else None
         return statistics.fmean(values), spread
 
@@ -192,7 +194,8 @@ def table_of(results: Sequence[Result], targets: Sequence[float]) -> Table:
 
 
 def _rank(result: Result) -> tuple[bool, float]:
-    return bool(result.reason), -(result.over_seeds("mean_accuracy")[0] if result.summaries else 0)
+    mean = result.over_seeds("mean_accuracy")[0]
+    return mean is None, -(mean or 0)
 
 
 def _percent(value: float | None) -> str:
@@ -203,5 +206,5 @@ def _points(value: float) -> str:
     return f"{100 * value:.2f}"
 
 
-def _with_spread(mean: float, spread: float | None) -> str:
+def _with_spread(mean: float | None, spread: float | None) -> str:
     return _percent(mean) if spread is None else f"{_percent(mean)} ± {_points(spread)}"
