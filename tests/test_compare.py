@@ -81,6 +81,8 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     assert all(outcome.run is not None for outcome in outcomes)
     assert manifest.stat().st_mtime_ns == before
     assert max(seen) == 1
+    elsewhere = cells_of(common(data__dir=str(tmp_path)), ["standalone"], [0], tmp_path)
+    assert elsewhere[0].finished()  # wherever the data lie
     other = cells_of(common(train__lr=0.5), ["standalone"], [0], tmp_path)
     with pytest.raises(StoreError, match="holds a run with other settings"):
         run_cells(other)
@@ -251,6 +253,12 @@ def test_the_table_by_hand() -> None:
     assert table.rows[1][-3:] == ["not reached", "-", "-"]
     assert set(table.rows[2][1:]) == {"-"}
     assert table.notes == ["n: does not apply", "w: x = 1, chosen by validation"]
+
+
+def test_runs_without_validation_have_no_best_round() -> None:
+    unjudged = {**summary(0, 0.5, 2), "best_accuracy": None}
+    table = table_of([Result("m", {}, [unjudged, unjudged], None)], [0.9])
+    assert dict(zip(table.columns, table.rows[0], strict=True))["best by val."] == "-"
 
 
 def test_validation_chooses_not_the_test() -> None:

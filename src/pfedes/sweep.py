@@ -235,7 +235,10 @@ def outcome_of(cell: Cell) -> Outcome:
 
 
 def _same(found: Config, wanted: Config) -> bool:
-    """Whether a run is what is wanted, apart from how long it runs and how it is carried out."""
+    """Whether a run is what is wanted, apart from how long it runs and how it is carried out.
+
+    Nor does it matter where the data lie: their checksum is compared when a run goes on.
+    """
     # What was derived from the length when the run was made stays as it was made.
     settled = wanted.settled().method.model_dump(by_alias=False)
     derived = [key for key, value in settled.items() if getattr(wanted.method, key) != value]
@@ -243,5 +246,6 @@ def _same(found: Config, wanted: Config) -> bool:
     if type(found.method) is type(method):
         method = method.model_copy(update={key: getattr(found.method, key) for key in derived})
     rounds = wanted.train.model_copy(update={"rounds": found.train.rounds})
-    indifferent = {"train": rounds, "method": method, "runtime": found.runtime}
+    data = wanted.data.model_copy(update={"dir": found.data.dir})
+    indifferent = {"train": rounds, "method": method, "runtime": found.runtime, "data": data}
     return found == wanted.model_copy(update={**indifferent, "compare": found.compare})
