@@ -31,26 +31,25 @@ def environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of a source checkout; None for an installed package."""
+    """The commit of a source checkout, and whether it was changed; None for a package."""
     try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            timeout=5,
-            check=False,
-        )
+        _git("ls-files", "--error-unmatch", __file__)
+        changed = _git("status", "--porcelain", "--untracked-files=no", ".")
+        return _git("rev-parse", "HEAD") + (" with changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() if tracked.returncode == 0 else None
+
+
+def _git(*arguments: str) -> str:
+    answer = subprocess.run(
+        ["git", *arguments],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=5,
+        check=True,
+    )
+    return answer.stdout.strip()
 
 
 def processor() -> str:
