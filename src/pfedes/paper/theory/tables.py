@@ -210,8 +210,8 @@ def _steps(measurements: Sequence[Measurements]) -> list[tuple[str, str, str, st
             "the theorem does not say.",
             f"eta is below the largest for {sum(m.eta < m.largest_rate for m in measurements)} of "
             f"{len(measurements)} clients, eta <= 1/L1 for "
-            f"{sum(m.eta * m.smoothness <= 1 for m in measurements)}; eta is admissible for "
-            f"epsilon above {_span([f.written for f in floors])}",
+            f"{sum(m.eta * m.smoothness <= 1 for m in measurements)}; eta is admissible "
+            + _admissible([f.written for f in floors]),
         ),
     ]
 
@@ -235,5 +235,16 @@ def _short(value: float) -> str:
 
 def _span(values: Sequence[float]) -> str:
     """From the least to the greatest, or the one value that all have."""
-    least, most = _short(min(values)), _short(max(values))
+    least, most = (
+        "infinity" if math.isinf(value) else _short(value) for value in (min(values), max(values))
+    )
     return least if least == most else f"{least} to {most}"
+
+
+def _admissible(floors: Sequence[float]) -> str:
+    """For which epsilon a learning rate is admissible."""
+    known = [floor for floor in floors if math.isfinite(floor)]
+    parts = [f"for epsilon above {_span(known)}"] if known else []
+    if len(known) < len(floors):
+        parts.append(f"for no epsilon with {len(floors) - len(known)} of {len(floors)} clients")
+    return " and ".join(parts)
