@@ -7,23 +7,21 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 
 from pfedes.config import configure
 from pfedes.errors import ConfigError
 from pfedes.paper import experiment_named, experiments
-from pfedes.paper.claims import spent
 from pfedes.paper.experiment import Accuracy, Results, cell_of
+from pfedes.paper.origin import origin
 from pfedes.paper.performing import Work
 from pfedes.paper.published import published
-from pfedes.paper.record import Record, not_converged
 from pfedes.paper.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
 from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
-from pfedes.paper.sweeps import EXTRACTOR_EPOCHS, MU, NON_IID
+from pfedes.paper.sweeps import EXTRACTOR_EPOCHS, MU, NON_IID, PARTICIPATION, epochs
 from pfedes.paper.tables import cells, from_paper, setting
-from pfedes.paper.tradeoff import common_target
 
 
 def command(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
@@ -87,7 +85,8 @@ def test_every_experiment_leaves_all_its_files(everything: Path) -> None:
         place = everything / name
         page = (place / "README.md").read_text()
         assert page.startswith(f"# {experiment.title}\n")
-        assert SMOKE.deviations[-1] in page
+        for text in SMOKE.deviations if experiment.deviations is None else experiment.deviations:
+            assert f"\n- {text}\n" in page
         for kind in ("md", "csv", "tex"):
             assert list(place.glob(f"*.{kind}")), (name, kind)
         for picture in re.findall(r"\]\((.*)\.png\)", page):
@@ -127,6 +126,34 @@ def test_a_cell_of_the_table_is_the_runs_accuracy(everything: Path) -> None:
     summary = json.loads((record.directory / "summary.json").read_text())
     (row,) = [r for r in table(everything, "table-homogeneous", "cifar10") if r["method"] == "FML"]
     assert row["N=10: ours"] == f"{100 * summary['mean_accuracy']:.2f}"
+
+
+def test_a_page_says_where_its_numbers_come_from(everything: Path) -> None:
+    results = Results(SMOKE, everything)
+    rows = table(everything, "ablation", "runs")
+    assert len(rows) == 15
+    for row in rows:
+        summary = json.loads((everything / "cells" / row["run"] / "summary.json").read_text())
+        assert (int(row["seed"]), row["N"]) == (summary["seed"], str(summary["clients"]))
+        assert row["accuracy (%)"] == f"{100 * summary['mean_accuracy']:.2f}"
+    command_line, runs, machine = origin(experiment_named("ablation"), results)
+    assert command_line == "`pfedes paper ablation --scale smoke`"
+    assert re.match(r"15 of 15 runs finished, a core each, \d\.\d hours in all", runs)
+    assert f"torch {torch.__version__}" in machine
+    page = (everything / "ablation" / "README.md").read_text()
+    for line in (command_line, runs, machine):
+        assert f"\n- {line}\n" in page
+    # Nothing is computed for the table of models.
+    assert list(origin(experiment_named("models"), results)) == [
+        "`pfedes paper models --scale smoke`"
+    ]
+
+
+def test_a_table_without_runs_says_so_in_a_line(tmp_path: Path) -> None:
+    results = Results(SMOKE, tmp_path)
+    table = experiment_named("table-homogeneous")
+    assert "42 empty cells: not run yet." in table.show(results).notes
+    assert list(origin(table, results))[1:] == ["None of its 42 runs is finished."]
 
 
 def test_curves_boxes_and_sweeps_have_all_their_marks(everything: Path) -> None:
@@ -189,7 +216,7 @@ def test_pictures_that_need_states_outlive_them(everything: Path) -> None:
 
 def test_every_claim_has_a_verdict(everything: Path) -> None:
     rows = table(everything, "claims", "claims")
-    assert len(rows) == 16
+    assert len(rows) == 18
     assert {row["verdict"] for row in rows} <= {"confirmed", "not confirmed"}
     says = "\n".join(row["the paper says: pFedES"] for row in rows)
     for figure in ("1.00", "1.61", "1/224", "1/5.85"):
@@ -262,6 +289,14 @@ def test_settings_become_configurations() -> None:
     assert smoke.partition.classes_per_client == 6
     (half,) = LAPTOP.configs(Setting("pfedes", participation=0.5))
     assert (half.train.rounds, half.train.selected(100)) == (5, 50)
+    # Whole rounds: about as long at every C, and said how long.
+    lengths = epochs(LAPTOP, PARTICIPATION)
+    assert lengths == pytest.approx([5, 4.8, 5, 5.6, 5.4, 4])
+    assert len(set(epochs(LAPTOP, MU))) == 1
+    # More than one batch an epoch, or there is no noise to measure.
+    for scale in SCALES.values():
+        (theory,) = scale.configs(experiment_named("theory").settings(scale)[0])
+        assert theory.train.batch_size < 0.8 * theory.data.limit / theory.partition.clients
 
 
 def test_equal_runs_have_one_place(tmp_path: Path) -> None:
@@ -274,34 +309,6 @@ def test_equal_runs_have_one_place(tmp_path: Path) -> None:
     assert elsewhere.result_digest() == configure(method="fd").result_digest()
     assert configure(method="fd").result_digest() != configure(method="fml").result_digest()
     assert configure(seed=1).result_digest() != configure().result_digest()
-
-
-def record(accuracies: list[float], **summary: Any) -> Record:
-    rounds = [
-        {"accuracy": value, "val_accuracy": value, "floats_down": 1, "floats_up": 2}
-        | {"flops": 10, "seconds": 0.5}
-        for value in accuracies
-    ]
-    last = sum(accuracies[-10:]) / len(accuracies[-10:])
-    known = {"initial_accuracy": 0.1, "last10_accuracy": last, "mean_accuracy": accuracies[-1]}
-    return Record(Path(), configure(), {**known, **summary}, rounds)
-
-
-def test_the_rule_of_convergence() -> None:
-    assert not_converged(record([0.2, 0.5, 0.6])) is None
-    assert "never 5 points" in str(not_converged(record([0.1, 0.14, 0.12])))
-    assert "worse than half" in str(not_converged(record([0.9] + [0.2] * 10)))
-
-
-def test_costs_until_a_target_by_hand() -> None:
-    run = record([0.3, 0.52, 0.61])
-    assert common_target(0.5, [run]) == 0.5
-    assert common_target(0.9, [run]) == 0.6
-    assert common_target(0.9, [run, record([0.04])]) is None
-    assert spent(run, 0.5, "round") == 2
-    assert spent(run, 0.5, "floats") == 6
-    assert spent(run, 0.6, "flops") == 30
-    assert spent(run, 0.6, "seconds") == 1.5
 
 
 def test_accuracies_over_seeds_by_hand() -> None:

@@ -25,6 +25,11 @@ from pfedes.seeding import Streams
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
+def client_names(count: int) -> list[str]:
+    """What a simulation calls its clients."""
+    return [f"client-{number:04d}" for number in range(count)]
+
+
 class Population(ABC):
     """Who takes part: names, cards, and clients built on demand."""
 
@@ -106,7 +111,7 @@ class Dealt(Population):
             streams.numpy("partition"),
             official_test=rows >= dataset.official_train,
         )
-        self.names = [f"client-{number:04d}" for number in range(len(shares))]
+        self.names = client_names(len(shares))
         self.shares = dict(zip(self.names, [_mapped(rows, s) for s in shares], strict=True))
         self.architectures = dict(
             zip(self.names, _assign(models, len(shares), streams), strict=True)

@@ -85,7 +85,7 @@ def run_experiments(
 def _show(work: Work, results: Results, archive: Path | None, quiet: bool) -> None:
     for experiment in work.experiments:
         exhibit = experiment.show(results)
-        written = write(exhibit, experiment, work.scale, work.root / experiment.name)
+        written = write(exhibit, experiment, results)
         if quiet:
             print(written[0])
         else:

@@ -18,6 +18,8 @@ from pfedes.run import Run, open_run
 from pfedes.sweep import Cell
 from pfedes.table import Table
 
+NOT_RUN = "not run yet"
+
 
 @dataclass(frozen=True)
 class Exhibit:
@@ -56,6 +58,7 @@ class Experiment:
     settings: Callable[[Scale], Sequence[Setting]]
     show: Callable[["Results"], Exhibit]
     measures: tuple[Measure, ...] = ()
+    deviations: tuple[str, ...] | None = None  # where those of the scale do not apply
 
 
 def cell_of(config: Config, root: Path) -> Cell:
@@ -84,7 +87,7 @@ class Results:
 
     def reason(self, setting: Setting) -> str:
         """Why a setting has no result."""
-        return next(filter(None, map(self.reason_of, self.cells(setting))), "not run yet")
+        return next(filter(None, map(self.reason_of, self.cells(setting))), NOT_RUN)
 
     def reason_of(self, cell: Cell) -> str:
         """Why a cell has no result; '' if that is not known."""
@@ -94,8 +97,7 @@ class Results:
         """Over the seeds that are there. What did not converge is marked, if it is to be judged."""
         records = self.records(settings)
         if not records:
-            reason = self.reason(settings[0])
-            return Accuracy((), "-" if "finite" in reason else "", reason)
+            return Accuracy((), "", self.reason(settings[0]))
         failure = next(filter(None, map(not_converged, records)), None)
         if failure is not None and judged:
             return Accuracy((), "-", failure)

@@ -2,17 +2,22 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pfedes.config import Config, configure
 from pfedes.errors import DamageError
 from pfedes.files import parse_json, read, write_atomically
+from pfedes.population import client_names
 from pfedes.recorder import Row
+from pfedes.report.formats import counted
 
 KEPT = ("config.toml", "summary.json", "rounds.jsonl")
+CLIENTS, PACKED = "clients.jsonl", "clients.jsonl.gz"
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,20 @@ class Record:
         """The best validation accuracy of any round: what a grid is judged by."""
         return max((row["val_accuracy"] or 0.0 for row in self.rounds), default=0.0)
 
+    @cached_property
+    def learned(self) -> list[float]:
+        """The accuracies of those clients that were ever selected: the rest is as it began."""
+        learned = {row["client"] for row in self._client_rows() if row["status"] == "ok"}
+        accuracies = self.summary["accuracies"]
+        names = sorted(client_names(len(accuracies)))  # a summary's order
+        return [value for name, value in zip(names, accuracies, strict=True) if name in learned]
+
     @property
-    def seconds(self) -> float:
-        return float(self.summary["seconds"])
+    def diverged(self) -> int:
+        """How many answers were lost to a loss that was no longer finite."""
+        return sum(
+            "no longer finite" in event["reason"] for event in self.summary["failed_clients"]
+        )
 
     def archive(self, directory: Path) -> None:
         """Copies the record, and what was measured on its run, without any state."""
@@ -67,14 +83,31 @@ class Record:
                 kept = {key: value for key, value in facts.items() if key != "command"}
                 content = json.dumps(kept, indent=2).encode()
             write_atomically(directory / name, content)
-        rows = self.directory / "clients.jsonl"
-        if rows.is_file():
-            packed = gzip.compress(read(rows), mtime=0)  # the same rows, the same file
-            write_atomically(directory / "clients.jsonl.gz", packed)
+        packed = self.directory / PACKED
+        rows = read(packed) if packed.is_file() else _packed(read(self.directory / CLIENTS))
+        write_atomically(directory / PACKED, rows)
+
+    def _client_rows(self) -> Iterator[Any]:
+        packed = self.directory / PACKED
+        if not packed.is_file():
+            return _rows(self.directory / CLIENTS)
+        try:
+            content = gzip.decompress(read(packed))
+        except (OSError, EOFError, zlib.error):
+            raise DamageError(f"{packed} is damaged") from None
+        return _parsed(packed, content)
+
+
+def _packed(rows: bytes) -> bytes:
+    return gzip.compress(rows, mtime=0)  # the same rows, the same file
 
 
 def _rows(path: Path) -> Iterator[Any]:
-    for line in read(path).splitlines():
+    return _parsed(path, read(path))
+
+
+def _parsed(path: Path, content: bytes) -> Iterator[Any]:
+    for line in content.splitlines():
         yield parse_json(path, line)
 
 
@@ -82,6 +115,8 @@ def not_converged(record: Record) -> str | None:
     """Why a run counts as not converged, printed as '-' like in the paper; None if it did."""
     accuracies = [row["accuracy"] for row in record.rounds]
     start, last = record.summary["initial_accuracy"], record.summary["last10_accuracy"]
+    if record.diverged:
+        return f"the loss was no longer finite in {counted(record.diverged, 'answer')}"
     if max(accuracies) < start + LEAST_GAIN:
         return f"never {100 * LEAST_GAIN:.0f} points above the untrained models"
     if last < max(accuracies) / 2:
@@ -91,7 +126,7 @@ def not_converged(record: Record) -> str | None:
 
 LEAST_GAIN = 0.05
 RULE = (
-    "'-' means not converged: the loss was no longer finite, or no round was "
+    "'-' means not converged: a client's loss was no longer finite, or no round was "
     f"{100 * LEAST_GAIN:.0f} points better than the untrained models, or the mean of the last ten "
     "rounds is below half of the best round."
 )

@@ -7,6 +7,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.scale import Scale
 from pfedes.paper.setting import DATA, NAMES, Setting, label, option
 from pfedes.report.figures import STYLE, method_style
 from pfedes.table import Table
@@ -106,7 +107,23 @@ def show(results: Results, axes: Sequence[Axis], name: str) -> Exhibit:
         "without numbers."
         for axis in axes
     ]
+    for axis in axes:
+        if len(set(lengths := epochs(results.scale, axis))) > 1:
+            notes.append(
+                f"Epochs that a client learns on average, by {axis.symbol}: "
+                + ", ".join(f"{length:.1f}" for length in lengths)
+                + "."
+            )
     return Exhibit(tables, {name: lines(results, axes)}, notes)
+
+
+def epochs(scale: Scale, axis: Axis) -> list[float]:
+    """What a client learns on average at each value of an axis."""
+    trains = [
+        scale.configs(axis.setting("pfedes", "cifar10", value))[0].train
+        for value in axis.values["cifar10"]
+    ]
+    return [train.rounds * train.participation * train.epochs for train in trains]
 
 
 def lines(results: Results, axes: Sequence[Axis]) -> Figure:

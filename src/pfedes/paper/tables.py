@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import partial
 
-from pfedes.paper.experiment import Accuracy, Exhibit, Experiment, Results
+from pfedes.paper.experiment import NOT_RUN, Accuracy, Exhibit, Experiment, Results
 from pfedes.paper.published import published
 from pfedes.paper.record import RULE
 from pfedes.paper.scale import Scale
 from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.report.formats import counted
 from pfedes.table import Table
 
 SEEDS = (0, 1, 2)
@@ -55,7 +56,7 @@ def from_paper(method: str, data: str, clients: int, *, homogeneous: bool) -> fl
 
 def show(results: Results, *, homogeneous: bool) -> Exhibit:
     """A table per data set: the paper's value, ours, and the difference."""
-    tables, notes, seeds = {}, [RULE], set()
+    tables, notes, seeds, not_run = {}, [RULE], set(), 0
     for data, name in DATA.items():
         rows = []
         for method in COMPARED:
@@ -66,7 +67,9 @@ def show(results: Results, *, homogeneous: bool) -> Exhibit:
                 ours = results.accuracy(seeds_of(cell))
                 seeds.add(len(ours.seeds))
                 row += ["-" if theirs is None else f"{theirs:.2f}", str(ours), ours.minus(theirs)]
-                if ours.reason:
+                if ours.reason == NOT_RUN:
+                    not_run += 1
+                elif ours.reason:
                     notes.append(f"{NAMES[method]}, {name}, N={clients}: {ours.reason}.")
             rows.append(row)
         columns = [
@@ -74,6 +77,8 @@ def show(results: Results, *, homogeneous: bool) -> Exhibit:
             *(f"N={n}: {what}" for n in SCENARIOS for what in ("paper", "ours", "difference")),
         ]
         tables[data] = Table(columns, rows, [best_note(results, data, homogeneous=homogeneous)])
+    if not_run:
+        notes.append(f"{counted(not_run, 'empty cell')}: {NOT_RUN}.")
     if max(seeds) > 1:
         notes.append(
             "± is the standard deviation over the seeds 0, 1, 2, or those of them that have been "

@@ -15,6 +15,7 @@ from pfedes.paper.published import published
 from pfedes.paper.record import Record
 from pfedes.paper.setting import DATA, NAMES, SCENARIOS, label
 from pfedes.paper.tables import cells, setting
+from pfedes.recorder import Row
 from pfedes.report.figures import STYLE, method_style
 from pfedes.report.formats import count
 from pfedes.table import Table
@@ -43,13 +44,19 @@ class Race:
         ours, theirs = (self.costs(method, self.target)[what] for method in ("pfedes", "fedproto"))
         return float(theirs) / float(ours) if ours and theirs else None
 
-    def payload_ratio(self) -> float:
-        """Of the floats in an average round, both ways."""
+    def ratio_per_round(self, what: str) -> float:
+        """How many times more FedProto takes in an average round."""
         ours, theirs = (
-            sum(row["floats_down"] + row["floats_up"] for row in record.rounds) / len(record.rounds)
+            sum(spent_in(row, what) for row in record.rounds) / len(record.rounds)
             for record in (self.records["pfedes"], self.records["fedproto"])
         )
         return float(theirs / ours)
+
+
+def spent_in(row: Row, what: str) -> float:
+    """What a round took; floats are counted both ways."""
+    counted = {**row, "round": 1, "floats": row["floats_down"] + row["floats_up"]}
+    return float(counted[what])
 
 
 def races(results: Results) -> list[Race]:
@@ -105,7 +112,7 @@ def show(results: Results) -> Exhibit:
         ratios.append(
             [
                 *head,
-                f"{race.payload_ratio():.2f}",
+                *(f"{race.ratio_per_round(what):.2f}" for what in ("floats", "flops")),
                 *(times(race.ratio(what)) for what in COSTS),
             ]
         )
@@ -115,7 +122,7 @@ def show(results: Results) -> Exhibit:
             costs,
         ),
         "ratios": Table(
-            [*SCENARIO, "payload per round", *UNTIL],
+            [*SCENARIO, "payload per round", "FLOP per round", *UNTIL],
             ratios,
             [
                 "FedProto's figure over pFedES'. The paper gives 224 for floats and 5.85 for FLOP "

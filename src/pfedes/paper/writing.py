@@ -10,7 +10,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pfedes.files import write_atomically
-from pfedes.paper.experiment import Exhibit, Experiment
+from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.origin import origin, runs
 from pfedes.paper.scale import Scale
 from pfedes.report.figures import STYLE
 
@@ -22,21 +23,33 @@ DATELESS: dict[str, dict[str, Any]] = {
 }
 
 
-def write(exhibit: Exhibit, experiment: Experiment, scale: Scale, directory: Path) -> list[Path]:
-    """Writes everything below a directory and says what was written, the page first."""
+def write(exhibit: Exhibit, experiment: Experiment, results: Results) -> list[Path]:
+    """Writes everything below the results and says what was written, the page first."""
+    directory = results.root / experiment.name
     directory.mkdir(parents=True, exist_ok=True)
-    files = {"README.md": page(exhibit, experiment, scale).encode()}
-    for name, shown in exhibit.tables.items():
-        # A table is pasted alone: what it must not be read without goes with it.
-        table = replace(shown, notes=[*shown.notes, *exhibit.notes, *_caveats(scale)])
-        files[f"{name}.md"] = table.to_markdown().encode()
-        files[f"{name}.csv"] = table.to_csv().encode()
-        files[f"{name}.tex"] = table.to_latex().encode()
+    files = {name: text.encode() for name, text in texts(exhibit, experiment, results).items()}
     for name, figure in exhibit.figures.items():
         files |= {f"{name}.{kind}": drawn(figure, kind) for kind in DATELESS}
     for name, content in files.items():
         write_atomically(directory / name, content)
     return [directory / name for name in files]
+
+
+def texts(exhibit: Exhibit, experiment: Experiment, results: Results) -> dict[str, str]:
+    """The page, the tables and the list of runs, by the names of their files."""
+    files = {"README.md": page(exhibit, experiment, results)}
+    if (origins := runs(experiment, results)).rows:
+        files["runs.csv"] = origins.to_csv()
+    caveats = [
+        f"Scale {results.scale.name}. {text}" for text in _deviations(experiment, results.scale)
+    ]
+    for name, shown in exhibit.tables.items():
+        # A table is pasted alone: what it must not be read without goes with it.
+        table = replace(shown, notes=[*shown.notes, *exhibit.notes, *caveats])
+        files[f"{name}.md"] = table.to_markdown()
+        files[f"{name}.csv"] = table.to_csv()
+        files[f"{name}.tex"] = table.to_latex()
+    return files
 
 
 def drawn(figure: Figure, kind: str) -> bytes:
@@ -46,25 +59,27 @@ def drawn(figure: Figure, kind: str) -> bytes:
     return target.getvalue()
 
 
-def page(exhibit: Exhibit, experiment: Experiment, scale: Scale) -> str:
+def page(exhibit: Exhibit, experiment: Experiment, results: Results) -> str:
     """All of it as Markdown."""
-    return "\n\n".join(_parts(exhibit, experiment, scale)) + "\n"
+    return "\n\n".join(_parts(exhibit, experiment, results)) + "\n"
 
 
-def _caveats(scale: Scale) -> list[str]:
-    return [f"Scale {scale.name}. {text}" for text in scale.deviations]
+def _deviations(experiment: Experiment, scale: Scale) -> tuple[str, ...]:
+    return scale.deviations if experiment.deviations is None else experiment.deviations
 
 
-def _parts(exhibit: Exhibit, experiment: Experiment, scale: Scale) -> Iterator[str]:
+def _parts(exhibit: Exhibit, experiment: Experiment, results: Results) -> Iterator[str]:
+    scale = results.scale
     yield f"# {experiment.title}"
     yield f"{experiment.source}. Scale `{scale.name}`: {scale.about}."
     for name in exhibit.figures:
         yield f"![{experiment.title}]({name}.png)"
     for name, table in exhibit.tables.items():
         yield f"## {name}\n\n{table.to_markdown().rstrip()}"
-    if exhibit.notes:
-        yield "## Notes\n\n" + "\n".join(f"- {note}" for note in exhibit.notes)
-    if scale.deviations:
-        yield "## What differs from the paper\n\n" + "\n".join(
-            f"- {text}" for text in scale.deviations
-        )
+    for heading, lines in (
+        ("Notes", exhibit.notes),
+        ("What differs from the paper", _deviations(experiment, scale)),
+        ("How it was run", [*origin(experiment, results)]),
+    ):
+        if lines:
+            yield f"## {heading}\n\n" + "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,85 @@
+"""Where an experiment's numbers come from: the command, the runs, the machine and the time."""
+
+import statistics
+from collections.abc import Iterator
+
+from pfedes.files import parse_json, read
+from pfedes.paper.experiment import Experiment, Results
+from pfedes.paper.record import Record
+from pfedes.paper.setting import DATA, NAMES
+from pfedes.recorder import Row
+from pfedes.report.formats import counted
+from pfedes.table import Table
+
+
+def origin(experiment: Experiment, results: Results) -> Iterator[str]:
+    """What it takes to get these numbers again, in sentences."""
+    records, wanted = _records(experiment, results)
+    yield f"`pfedes paper {experiment.name} --scale {results.scale.name}`"
+    if not wanted:
+        return
+    if not records:
+        yield f"None of its {counted(wanted, 'run')} is finished."
+        return
+    hours = sum(map(minutes, records)) / 60
+    yield (
+        f"{len(records)} of {counted(wanted, 'run')} finished, a core each, {hours:.1f} hours in "
+        "all: [runs.csv](runs.csv) has every run's seed, result and time."
+    )
+    yield from dict.fromkeys(_machine(environment(record)) for record in records)
+
+
+def runs(experiment: Experiment, results: Results) -> Table:
+    """A row for every finished run."""
+    columns = ["run", "method", "data", "N", "C", "models", "seed", "accuracy (%)", "minutes"]
+    rows = []
+    for record in _records(experiment, results)[0]:
+        config = record.config
+        source = config.data.source.partition(":")[0]
+        rows.append(
+            [
+                record.directory.name,
+                NAMES[config.method.name],
+                DATA.get(source, source),
+                str(config.partition.clients),
+                f"{config.train.participation:g}",
+                " ".join(config.models.pool),
+                str(config.seed),
+                f"{100 * record.accuracy:.2f}",
+                f"{minutes(record):.1f}",
+                str(environment(record).get("commit") or "")[:8],
+            ]
+        )
+    return Table([*columns, "commit"], rows)
+
+
+def minutes(record: Record) -> float:
+    """A run's rounds, each as long as the median one: a run may have slept in between."""
+    usual = statistics.median(row["seconds"] for row in record.rounds)
+    return len(record.rounds) * float(usual) / 60
+
+
+def environment(record: Record) -> Row:
+    """What a run knew of its machine."""
+    path = record.directory / "environment.json"
+    return dict(parse_json(path, read(path)))
+
+
+def _records(experiment: Experiment, results: Results) -> tuple[list[Record], int]:
+    """The finished runs, every point of a grid among them, and how many there should be."""
+    cells = {
+        cell.name: cell
+        for setting in experiment.settings(results.scale)
+        for cell in results.cells(setting)
+    }
+    found = (Record.of(cell.directory, cell.config) for cell in cells.values())
+    return [record for record in found if record is not None], len(cells)
+
+
+def _machine(facts: Row) -> str:
+    packages = facts["packages"]
+    return (
+        f"{facts['processor']}, {counted(facts['cores'], 'core')}, {facts['capability']}; "
+        f"pfedes {facts['pfedes']}, Python {facts['python']}, torch {packages['torch']}, "
+        f"numpy {packages['numpy']}."
+    )
