@@ -31,18 +31,22 @@ def origin(experiment: Experiment, results: Results) -> Iterator[str]:
 
 def runs(experiment: Experiment, results: Results) -> Table:
     """A row for every finished run."""
-    columns = ["run", "method", "data", "N", "C", "models", "seed", "accuracy (%)", "minutes"]
+    columns = ["run", "method", "settings", "data", "N", "C", "T", "E", "B", "models", "seed"]
+    columns += ["accuracy (%)", "minutes", "commit"]
     rows = []
     for record in _records(experiment, results)[0]:
-        config = record.config
+        config, train = record.config, record.config.train
+        chosen = config.method.model_dump(exclude_defaults=True, exclude={"name"})
         source = config.data.source.partition(":")[0]
         rows.append(
             [
                 record.directory.name,
                 NAMES[config.method.name],
+                " ".join(f"{key}={value}" for key, value in chosen.items()),
                 DATA.get(source, source),
                 str(config.partition.clients),
-                f"{config.train.participation:g}",
+                f"{train.participation:g}",
+                *map(str, (train.rounds, train.epochs, train.batch_size)),
                 " ".join(config.models.pool),
                 str(config.seed),
                 f"{100 * record.accuracy:.2f}",
@@ -50,7 +54,7 @@ def runs(experiment: Experiment, results: Results) -> Table:
                 str(environment(record).get("commit") or "")[:8],
             ]
         )
-    return Table([*columns, "commit"], rows)
+    return Table(columns, rows)
 
 
 def minutes(record: Record) -> float:
