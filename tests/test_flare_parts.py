@@ -45,6 +45,7 @@ def test_envelopes() -> None:
         Shareable(),
         DXO(DataKind.WEIGHTS, {"a": "text"}, {META: "{}"}).to_shareable(),
         DXO(DataKind.WEIGHTS, {"a": np.array(["x"])}, {META: "{}"}).to_shareable(),
+        DXO(DataKind.WEIGHTS, {"a": np.ones(2, ">f4")}, {META: "{}"}).to_shareable(),
         DXO(DataKind.WEIGHTS, {}, {META: "[]"}).to_shareable(),
         DXO(DataKind.WEIGHTS, {}, {META: "{"}).to_shareable(),
     ):
@@ -156,9 +157,15 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
         return [(site, answers[site]) for site in messages]
 
     good = {"kind": "reply", "client": "ada", "up/card": card}
+    more = json.dumps(asdict(Card("fay", 5, (3, 8, 8), classes={0: 5})))
+    few = json.dumps({**asdict(Card("gus", 5, (3, 8, 8))), "samples": 5.5})
     answers |= {
         "ada": Payload({}, good),
         "ben": Payload({}, good),
+        "fay": Payload({}, {"kind": "reply", "client": "fay", "up/card": more}),
+        "gus": Payload({}, {"kind": "reply", "client": "gus", "up/card": few}),
+        "hal": Payload({}, {"kind": "failure", "client": "hal", "reason": 7}),
+        "ida": Payload({}, {"kind": "failure", "client": "ida", "reason": "\ud800\x1b[31m"}),
         "cleo": Payload({}, {"kind": "failure", "client": "cleo", "reason": "refused"}),
         "dan": "no answer: TIMEOUT",
         "eve": Payload({}, {}),
@@ -168,7 +175,8 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
         ask, beckoned.append, federation_of(tuple(answers), 1, 8002), sorted(answers)
     )
     assert fleet.reachable == {"ada"}
-    assert fleet.refusals.keys() == {"ben", "cleo", "eve"}
+    assert fleet.refusals.keys() == {"ben", "cleo", "eve", "fay", "gus", "hal", "ida"}
+    assert all(reason.isprintable() for reason in fleet.refusals.values())
     task = Task("r", "ada", 1, 0, Payload())
     for answer in (
         Payload({}, {"kind": "reply", "client": "ben"}),
@@ -188,6 +196,11 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     assert [f.reason for f in fleet.round([task]) if isinstance(f, Failure)] == ["not connected"]
     fleet.heard("ada")
     assert fleet.reachable == {"ada"}
+    scores = {"val_correct": 1, "val_total": 1, "test_correct": 1, "test_total": 1}
+    for wrong in (1.0, True, 2**60, None):
+        odd = {"kind": "scored", "client": "ada", **scores, "test_correct": wrong}
+        answers["ada"] = Payload({}, odd)
+        assert [type(answer) for answer in fleet.evaluate([task])] == [Failure]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import json
 import shutil
 import tomllib
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,10 +18,13 @@ from hypothesis import strategies as st
 
 from pfedes import Config, Payload, PfedesError, configure, open_run
 from pfedes.admission import Admission, Verdict
+from pfedes.aggregation import weights_of
+from pfedes.client import card_from
 from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Failure, Reply, Task
+from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes.fleet.frames import from_answer, to_answer
 from pfedes.fleet.host import ClientHost
-from pfedes.manifest import Extent
+from pfedes.manifest import Extent, Standing
 from pfedes.payload import decode, encode
 from pfedes.recorder import COUNTERS
 from pfedes.simulation import Simulation
@@ -108,11 +112,12 @@ class Desk:
         answer = self.host.answer(self.task)
         assert isinstance(answer, Reply)
         self.reply = answer.payload
+        scored = self.host.score(self.task)
+        assert isinstance(scored, Scored)
+        self.scored = scored
 
-    def judge(self, payload: Payload, name: str = CLIENT) -> Verdict:
-        return Admission([self.task], self.cards, self.method, self.ctx).examine(
-            Reply(name, payload)
-        )
+    def judge(self, answer: Reply | Failure) -> Verdict:
+        return Admission([self.task], self.cards, self.method, self.ctx).examine(answer)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +145,7 @@ def test_no_generated_upload_gets_in(desk: Desk, data: st.DataObject) -> None:
     keys = st.sampled_from(sorted(desk.reply.meta)) | NAMES
     about = {**desk.reply.meta, **data.draw(st.dictionaries(keys, ANYTHING, max_size=2))}
     upload = Payload(changed, about)
-    verdict = desk.judge(upload, data.draw(st.just(CLIENT) | NAMES))
+    verdict = desk.judge(Reply(data.draw(st.just(CLIENT) | NAMES), upload))
     assert verdict.reason.isprintable()
     if verdict.status == "ok":
         # Only figures that are the client's own to report may differ from the honest answer.
@@ -150,6 +155,28 @@ def test_no_generated_upload_gets_in(desk: Desk, data: st.DataObject) -> None:
         assert {n: t.shape for n, t in changed.items()} == {
             n: t.shape for n, t in desk.reply.tensors.items()
         }
+
+
+@MANY
+@given(data=st.data())
+def test_no_generated_scores_failure_or_card_gets_in(desk: Desk, data: st.DataObject) -> None:
+    """What sites say besides replies, as the coordinator reads it."""
+    honest = data.draw(st.sampled_from([desk.scored, Failure(CLIENT, "missing base", (1, 2))]))
+    said = data.draw(altered(from_answer(honest, "").meta))
+    with suppress(PfedesError):
+        answer, _ = to_answer(Payload({}, said if isinstance(said, dict) else {"kind": said}))
+        if isinstance(answer, Scored):
+            standing = Standing(scores=answer.scores, local=answer.scores)
+            text = standing.model_dump_json(warnings="error")  # it would go into a manifest
+            assert Standing.model_validate_json(text).model_dump_json() == text
+        if isinstance(answer, Failure):
+            assert desk.judge(answer).reason.isprintable()
+            assert all(type(version) is int for version in answer.versions or ())
+    card = data.draw(altered(asdict(desk.cards[CLIENT])))
+    with suppress(PfedesError):
+        known = card_from(json.dumps(card))
+        assert desk.method.allowed(known, desk.ctx)
+        assert weights_of([known.samples, 1], "weighted")
 
 
 OWN = (

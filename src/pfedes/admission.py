@@ -57,7 +57,7 @@ class Admission:
             verdict = self._first[name] = self._judge(answer, self.tasks[name])
         else:
             reason = "a second answer to one task" if name in self.tasks else "was not asked"
-            nothing = Task("", _printable(name), self.ctx.round, 0, Payload())
+            nothing = Task("", printable(name), self.ctx.round, 0, Payload())
             reply = answer if isinstance(answer, Reply) else None
             verdict = Verdict(nothing, "rejected", reason, reply, asked=False)
             self._strays.append(verdict)
@@ -78,11 +78,11 @@ class Admission:
 
     def _judge(self, answer: Reply | Failure, task: Task) -> Verdict:
         if isinstance(answer, Failure):
-            return Verdict(task, "failed", _printable(answer.reason), versions=answer.versions)
+            return Verdict(task, "failed", printable(answer.reason), versions=answer.versions)
         try:
             self._check(answer.payload, task)
         except WireError as error:
-            return Verdict(task, "rejected", _printable(str(error)), reply=answer)
+            return Verdict(task, "rejected", printable(str(error)), reply=answer)
         return Verdict(task, "ok", reply=answer)
 
     def _check(self, payload: Payload, task: Task) -> None:
@@ -116,7 +116,7 @@ def scores_of(payload: Payload) -> Scores:
     return Scores(**{key: meta[key] for key in Scores.__dataclass_fields__})
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """What a client says, fit for a log and a terminal."""
     line = " ".join(text.split())[:LONGEST_REASON]
     return "".join(character if character.isprintable() else "?" for character in line)

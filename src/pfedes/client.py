@@ -2,18 +2,27 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, ClassVar, TypeVar
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from pfedes.costs import FlopMeter
 from pfedes.data.samples import Samples
 from pfedes.errors import WireError
-from pfedes.names import check_name
+from pfedes.names import Name
+from pfedes.payload import UNBOUNDED
 from pfedes.shape import Shape
 
 EVALUATION_BATCH = 512
+
+T = TypeVar("T")
+
+Count = Annotated[int, Field(ge=1, le=UNBOUNDED)]
+Label = Annotated[int, Field(ge=0)]
+Side = Annotated[int, Field(ge=1, le=2**20)]
+"""A dimension of an input: models are built for it, whoever names it."""
 
 Parameters = dict[str, tuple[str, tuple[int, ...]]]
 """Names of a model's tensors, with type and shape."""
@@ -26,13 +35,15 @@ class Card:
     The architecture is not on it. `accepted` is the round of the client's last accepted state.
     """
 
-    name: str
-    samples: int
-    shape: Shape
-    accepted: int = 0
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
+    name: Name
+    samples: Count
+    shape: Annotated[tuple[Side, ...], Field(min_length=1)]
+    accepted: Annotated[int, Field(ge=0)] = 0
     parameters: Parameters | None = None
-    classes: dict[int, int] | None = None  # training samples of each class it has
-    width: int | None = None  # of the representation
+    classes: dict[Label, Count] | None = None  # training samples of each class it has
+    width: Side | None = None  # of the representation
 
     def revealing(self, needs: Collection[str]) -> "Card":
         """The card without anything that the method does not need."""
@@ -44,14 +55,26 @@ class Card:
         )
 
 
-def card_from(raw: dict[str, Any]) -> Card:
-    """A card from JSON, which knows neither tuples nor numbers as keys."""
-    check_name(raw["name"])
-    if raw["parameters"] is not None:
-        raw["parameters"] = {n: (kind, tuple(s)) for n, (kind, s) in raw["parameters"].items()}
-    if raw["classes"] is not None:
-        raw["classes"] = {int(label): count for label, count in raw["classes"].items()}
-    return Card(**raw | {"shape": tuple(raw["shape"])})
+_CARD, _CARDS = TypeAdapter(Card), TypeAdapter(list[Card])
+
+
+def card_from(text: str) -> Card:
+    """A card from JSON, or a WireError: it may come from anybody."""
+    return _read(_CARD, text.encode(errors="replace"))
+
+
+def cards_from(data: bytes) -> list[Card]:
+    """The cards of a roster."""
+    return _read(_CARDS, data)
+
+
+def _read(form: TypeAdapter[T], data: bytes) -> T:
+    try:
+        return form.validate_json(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise WireError(": ".join(filter(None, [where, problem["msg"]]))) from None
 
 
 def parameters_of(model: nn.Module) -> Parameters:

@@ -19,9 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pfedes.client import Card, card_from
+from pfedes.client import Card, cards_from
 from pfedes.clientstore import ClientStore, numbered, read_payload
-from pfedes.errors import DamageError, StoreError
+from pfedes.errors import DamageError, StoreError, WireError
 from pfedes.files import (
     appearing,
     append,
@@ -139,8 +139,8 @@ class RunStore:
         if manifest.roster != roster_name(data):
             raise DamageError(f"{path} is damaged: contents do not match their checksum")
         try:
-            return [card_from(raw) for raw in parse_json(path, data)]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return cards_from(data)
+        except WireError as error:
             raise DamageError(f"{path} is damaged: {error}") from None
 
     def write_roster(self, cards: Iterable[Card]) -> str:

@@ -85,16 +85,21 @@ class Task:
         return len(self.identity()) + self.download.metadata
 
 
+SCORES_META: dict[str, MetaSpec] = {
+    "val_correct": Number(int),
+    "val_total": Number(int),
+    "test_correct": Number(int),
+    "test_total": Number(int, least=1),
+}
+"""What every message says that carries scores: they go into manifests as they are."""
+
 REPLY_META: dict[str, MetaSpec] = {
     "run": str,
     "round": int,
     "base": int,
     "samples": Number(int, least=1),
     "loss": float,
-    "val_correct": Number(int),
-    "val_total": Number(int),
-    "test_correct": Number(int),
-    "test_total": Number(int, least=1),
+    **SCORES_META,
     "flops": Number(int, most=2**80),
     "seconds": Number(float),
     "state": Digest(),  # of the client's new state

@@ -1,12 +1,13 @@
 """Messages between processes: a length, then a self-checking payload."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import IO, Any
 
 from pfedes.client import Scores
-from pfedes.errors import DiskError
-from pfedes.fleet.base import Failure, Reply, Scored, Task
-from pfedes.payload import Payload, Value, decode, encode, under, within
+from pfedes.errors import DiskError, WireError
+from pfedes.fleet.base import SCORES_META, Failure, Reply, Scored, Task
+from pfedes.payload import MetaSpec, Payload, Value, WireSpec, decode, encode, under, within
 
 Message = dict[str, Any]
 Answer = Reply | Failure | Scored | DiskError
@@ -65,14 +66,33 @@ def from_answer(answer: Answer, log: str) -> Payload:
 
 
 def to_answer(message: Payload) -> tuple[Answer, str]:
+    """The answer in a message and what was logged, or a WireError: it may come from anybody."""
     meta: Message = message.meta
-    log = meta.get("log", "")  # what comes from another organisation has none
-    if meta["kind"] == "disk":
-        return DiskError(meta["reason"]), log
-    client = meta["client"]
-    if meta["kind"] == "reply":
+    log = str(meta.get("log", ""))  # what comes from another organisation has none
+    kind = meta.get("kind")
+    if kind == "disk":
+        return DiskError(_checked(meta, {"reason": str})["reason"]), log
+    client = _checked(meta, {"client": str})["client"]
+    if kind == "reply":
         return Reply(client, Payload(message.tensors, within("up/", meta))), log
-    if meta["kind"] == "scored":
-        return Scored(client, Scores(**{k: meta[k] for k in Scores.__dataclass_fields__})), log
-    versions = tuple(meta["versions"]) if "versions" in meta else None
-    return Failure(client, meta["reason"], versions), log
+    if kind == "scored":
+        return Scored(client, Scores(**_checked(meta, SCORES_META))), log
+    if kind == "failure":
+        reason = _checked(meta, {"reason": str})["reason"]
+        return Failure(client, reason, _versions(meta.get("versions"))), log
+    raise WireError(f"an answer of an unknown kind, {kind!r:.40}")
+
+
+def _versions(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not (isinstance(value, list) and all(type(version) is int for version in value)):
+        raise WireError(f"versions that are no list of numbers, {value!r:.40}")
+    return tuple(value)
+
+
+def _checked(meta: Message, expected: Mapping[str, MetaSpec]) -> Message:
+    """What is expected of a message, each value of its own kind."""
+    found = {name: meta[name] for name in expected if name in meta}
+    WireSpec(meta=expected).check(Payload({}, found))
+    return found

@@ -130,7 +130,7 @@ class Worker:
             send(process.stdin, from_task(kind, task))
             message = receive(process.stdout)
             answer, logged = to_answer(message) if message is not None else (None, "")
-        except (OSError, KeyError, TypeError, ValueError, WireError) as error:
+        except (OSError, ValueError, WireError) as error:
             log.info("a worker cannot be asked: %s", error)
             answer = None
         if answer is None:

@@ -2,19 +2,22 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from pfedes.admission import printable
 from pfedes.client import Card, card_from
 from pfedes.config import Config
-from pfedes.errors import DiskError, MethodError
+from pfedes.errors import DiskError, MethodError, WireError
 from pfedes.federation import Federation, uniform
 from pfedes.files import parse_json, read, write_atomically
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.frames import Answer, from_task, to_answer
 from pfedes.listener import Listener
+from pfedes.methods import method_class
 from pfedes.payload import Payload
 from pfedes.recorder import Row
 from pfedes.report.formats import counted
@@ -33,6 +36,7 @@ Beckon = Callable[[str], None]
 
 
 GREETING = 300  # seconds, at least, to load a model and data for the first time
+ENTRIES = ("parameters", "classes", "width")  # of a card, where a method needs them
 
 
 class CalledOffError(Exception):
@@ -46,6 +50,8 @@ class FlareFleet:
         self._ask = ask
         self._beckon = beckon
         self._timeout = config.federation.timeout
+        self._needs: Collection[str] = method_class(config.method.name).needs
+        self._classes = len(config.federation.classes)
         self._silent: set[str] = set()
         self.refusals: dict[str, str] = {}
         self._cards = self._greeted(config, sites)
@@ -119,14 +125,9 @@ class FlareFleet:
                 self._silent.add(site)
                 self._beckon(site)
             return Failure(site, message)
-        try:
-            answer, _ = to_answer(message)
-        except Exception as error:  # it may hold anything
-            return Failure(site, f"an answer that cannot be read: {type(error).__name__}")
+        answer = _said(site, message)
         expected = Scored if kind == "score" else Reply
-        if not isinstance(answer, expected | Failure) or answer.client != site:
-            return Failure(site, "answered something else, or for somebody else")
-        return answer
+        return answer if isinstance(answer, expected | Failure) else _beside_the_point(site)
 
     def _greeted(self, config: Config, sites: Sequence[str]) -> dict[str, Card]:
         """Sends everybody the configuration; who takes part answers with a card."""
@@ -136,7 +137,7 @@ class FlareFleet:
         }
         cards: dict[str, Card] = {}
         for site, message in self._ask(messages, max(self._timeout, GREETING)):
-            answer = self._plain(site, message)
+            answer = self._introduced(site, message)
             if isinstance(answer, str):
                 log.warning("%s does not take part: %s", site, answer)
                 if isinstance(message, Payload):
@@ -145,19 +146,46 @@ class FlareFleet:
             cards[site] = answer
         return cards
 
-    @staticmethod
-    def _plain(site: str, message: Payload | str) -> Card | str:
+    def _introduced(self, site: str, message: Payload | str) -> Card | str:
+        """A site's card, or why it has none."""
         if isinstance(message, str):
             return message
+        answer = _said(site, message)
+        if isinstance(answer, Failure):
+            return answer.reason
+        if not isinstance(answer, Reply):
+            return "an enrolment is answered by a card"
         try:
-            answer, _ = to_answer(message)
-            if isinstance(answer, Failure):
-                return answer.reason
-            assert isinstance(answer, Reply), "an enrolment is answered by a card"
-            card = card_from(json.loads(str(answer.payload.meta["card"])))
-        except Exception as error:  # it may hold anything
-            return f"a card that cannot be read: {type(error).__name__}"
-        return card if card.name == site else "a card of somebody else"
+            return self._card(site, str(answer.payload.meta.get("card")))
+        except WireError as error:
+            return printable(f"a card that is of no use: {error}")
+
+    def _card(self, site: str, text: str) -> Card:
+        card = card_from(text)
+        if card.name != site:
+            raise WireError("it is somebody else's")
+        if any((getattr(card, entry) is None) == (entry in self._needs) for entry in ENTRIES):
+            raise WireError("there is more or less on it than the method needs")
+        if any(label >= self._classes for label in card.classes or ()):
+            raise WireError("there are classes on it that the federation does not have")
+        return replace(card, accepted=0)
+
+
+def _said(site: str, message: Payload) -> Reply | Failure | Scored:
+    """What a site says: it may be anything, and then it is that site's failure."""
+    try:
+        answer, _ = to_answer(message)
+    except WireError as error:
+        return Failure(site, printable(f"an answer that cannot be read: {error}"))
+    if isinstance(answer, DiskError) or answer.client != site:
+        return _beside_the_point(site)
+    if isinstance(answer, Failure):
+        return replace(answer, reason=printable(answer.reason))
+    return answer
+
+
+def _beside_the_point(site: str) -> Failure:
+    return Failure(site, "answered something else, or for somebody else")
 
 
 class _Boundary(Listener):

@@ -32,6 +32,6 @@ def to_payload(shareable: Shareable) -> Payload:
         raise WireError(f"a message in which {wrong[0]!r:.60} is no array")
     try:
         tensors = {str(name): torch.from_numpy(array.copy()) for name, array in arrays.items()}
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # texts and objects, or another byte order
         raise WireError(f"a message with an array of another kind: {error}") from None
     return Payload(tensors, meta)
