@@ -9,11 +9,23 @@ import numpy as np
 import pytest
 import torch
 
-from pfedes import Config, Federation, Listener, Payload, PFedES, StoreError, open_run
+from pfedes import (
+    Card,
+    Config,
+    Federation,
+    Listener,
+    Payload,
+    PFedES,
+    Scores,
+    StoreError,
+    open_run,
+)
+from pfedes.admission import Verdict
 from pfedes.costs import until
 from pfedes.federation import uniform
 from pfedes.fleet.base import Failure, Reply, Task
 from pfedes.fleet.serial import SerialFleet
+from pfedes.ledger import Ledger
 from pfedes.recorder import Row
 from pfedes.simulation import Simulation
 from pfedes.store import RunStore
@@ -291,6 +303,15 @@ def test_a_client_that_lost_its_state_starts_from_what_both_know(tmp_path: Path)
     assert lost[2] == ("client-0002", "failed", "missing base")
     assert all(row["status"] == "ok" for row in again.clients[12:])
     assert {s.version for s in again.manifest.clients.values()} == {4}
+
+
+def test_a_newcomer_that_lost_its_state_begins_anew(tmp_path: Path) -> None:
+    """The manifests that are kept from before it came do not know it."""
+    ledger = Ledger(run(small(), tmp_path / "run").store, small())
+    ledger.admit([Card("new", 8, (3, 8, 8))], {"new": Scores(1, 2, 3, 4)})
+    task = Task(ledger.manifest.run, "new", 3, 2, Payload())
+    lost = Verdict(task, "failed", "missing base", versions=(1, 7))
+    assert ledger.standings([lost], ok=True)["new"].version == 0
 
 
 def test_a_run_that_goes_on_has_no_summary_yet(tmp_path: Path) -> None:

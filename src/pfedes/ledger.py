@@ -219,8 +219,9 @@ class Ledger:
         standing = self.manifest.clients[name]
         known = {0: ""}
         for round in self.store.rounds():
-            earlier = self.store.manifest(round).clients[name]
-            known[earlier.version] = earlier.digest
+            # Who came later is not in the manifests of before.
+            if (earlier := self.store.manifest(round).clients.get(name)) is not None:
+                known[earlier.version] = earlier.digest
         version = max(v for v in known if v == 0 or v in versions)
         log.warning("%s lost its version %d: back to %d", name, standing.version, version)
         return standing.model_copy(update={"version": version, "digest": known[version]})
