@@ -230,6 +230,32 @@ def test_what_ends_a_job_ends_the_coordinators_command(layout: Layout) -> None:
     assert not layout.trouble.exists()
 
 
+def test_whatever_a_job_raises_ends_the_coordinators_command(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Untold it would be submitted again, for ever."""
+    import pfedes.fleet.flare.controller as module
+
+    class Engine:
+        get_clients = staticmethod(list)
+
+    class Context:
+        get_engine = Engine
+
+    def fail(*_: object) -> None:
+        raise KeyError("nobody\ud800 thought of it")
+
+    panics: list[str] = []
+    monkeypatch.setattr(module, "coordinate", fail)
+    coordinator = module.Coordinator(str(layout.directory))
+    monkeypatch.setattr(coordinator, "system_panic", lambda reason, _: panics.append(reason))
+    coordinator.control_flow(module.Signal(), Context())
+    assert len(panics) == 1
+    assert "Traceback" in caplog.text
+    with pytest.raises(StoreError, match=r"^the coordinator's job failed: KeyError: .*thought of"):
+        Serving(layout, print)._look()
+
+
 def test_a_key_that_never_leaves(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

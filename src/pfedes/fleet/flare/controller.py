@@ -19,6 +19,7 @@ from pfedes.errors import PfedesError, WireError
 from pfedes.fleet.flare.fleet import Answered, CalledOffError, FlareFleet, coordinate
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.flare.messages import to_payload, to_shareable
+from pfedes.own import kind_and_text
 from pfedes.payload import Payload
 
 log = logging.getLogger(__name__)
@@ -57,17 +58,25 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
             self._fleet.heard(client.name)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        config = configure(self._layout.config)
-        sites = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         try:
+            config = configure(self._layout.config)
+            sites = sorted(client.name for client in fl_ctx.get_engine().get_clients())
             ask, beckon = partial(self._ask, fl_ctx, abort_signal), partial(self._beckon, fl_ctx)
             self._fleet = FlareFleet(ask, beckon, config, sites)
             coordinate(self._layout, config, self._fleet)
         except CalledOffError as error:
             log.info("the job ends: %s", error)
         except PfedesError as error:
-            self._layout.write_trouble(str(error))
-            self.system_panic(str(error), fl_ctx)
+            self._end_in_trouble(str(error), fl_ctx)
+        except Exception as error:
+            # Untold, FLARE would only end the job, and the next one would end the same way.
+            log.exception("the job fails")
+            text = f"the coordinator's job failed: {kind_and_text(error)} (server.log says where)"
+            self._end_in_trouble(text, fl_ctx)
+
+    def _end_in_trouble(self, text: str, fl_ctx: FLContext) -> None:
+        self._layout.write_trouble(text)
+        self.system_panic(text, fl_ctx)
 
     def _ask(
         self, fl_ctx: FLContext, abort: Signal, messages: Mapping[str, Payload], timeout: int

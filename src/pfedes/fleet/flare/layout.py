@@ -66,4 +66,4 @@ class Layout:
 
     def write_trouble(self, text: str) -> None:
         """What ended a job, for the process that submits jobs."""
-        write_atomically(self.trouble, f"{text}\n".encode())
+        write_atomically(self.trouble, f"{text}\n".encode(errors="replace"))
