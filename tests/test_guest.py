@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pfedes.fleet.base import Task
 from pfedes.fleet.frames import from_task
 from pfedes.fleet.guest import Guest, own_config
 from pfedes.models.extractor import extractor_for
+from pfedes.own import imported
 from pfedes.payload import Payload
 from pfedes.seat import Seat
 from pfedes.simulation import Simulation
@@ -152,6 +154,23 @@ def test_methods_from_elsewhere_are_not_even_imported(guest: Guest) -> None:
     tree["method"]["name"] = "antigravity:Method"
     with pytest.raises(ConfigError, match="'antigravity:Method' is not built in"):
         own_config(tree, guest.participant)
+
+
+@pytest.mark.parametrize("name", ["antigravity:x.y", "antigravity:x:y", "antigravity:", ":x"])
+def test_nor_is_anything_that_nobody_consented_to(name: str, guest: Guest) -> None:
+    tree = json.loads(terms().model_dump_json())
+    tree["method"]["extractor"] = name
+    with pytest.raises(ConfigError, match=r"no consent to method\.extractor"):
+        own_config(tree, guest.participant)
+    with pytest.raises(ConfigError, match=r"is not of the form|cannot be imported"):
+        imported("method.extractor", name)
+    assert "antigravity" not in sys.modules
+
+
+def test_what_a_coordinators_files_are_called_is_no_matter_of_consent(guest: Guest) -> None:
+    tree = json.loads(terms().model_dump_json())
+    tree["method"]["start_from"] = "C:runs"
+    assert own_config(tree, guest.participant).method.model_dump()["start_from"] == ""
 
 
 def test_messages_that_make_no_sense(guest: Guest) -> None:

@@ -15,16 +15,22 @@ from pfedes.errors import ConfigError, unknown
 
 def is_own(name: str) -> bool:
     """Whether a name is one of the user's, not one of ours (`folder:` and `hf:` are ours)."""
-    module, colon, function = name.rpartition(":")
-    return bool(colon) and function.isidentifier() and module not in ("folder", "hf", "synthetic")
+    module, function = _parts(name)
+    return bool(module) and function.isidentifier() and module not in ("folder", "hf", "synthetic")
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Module and function. Who tests a name and who imports it must read it alike."""
+    module, _, function = name.rpartition(":")
+    return module, function
 
 
 def absolute(name: str, directory: Path) -> str:
     """The name with a file's whole path, so that it means the same from anywhere."""
-    module, colon, function = name.rpartition(":")
+    module, function = _parts(name)
     if not (is_own(name) and module.endswith(".py")):
         return name
-    return f"{(directory / Path(module).expanduser()).absolute()}{colon}{function}"
+    return f"{(directory / Path(module).expanduser()).absolute()}:{function}"
 
 
 def own_function(name: str, key: str) -> Callable[..., Any]:
@@ -33,7 +39,7 @@ def own_function(name: str, key: str) -> Callable[..., Any]:
     Modules must be installed or on PYTHONPATH; a file is named by its path. Nothing is imported
     because it merely lies in the present directory.
     """
-    module, _, function = name.rpartition(":")
+    module, function = _parts(name)
     try:
         home = _file(Path(module)) if module.endswith(".py") else import_module(module)
     except Exception as error:  # importing runs the module, which may raise anything
@@ -80,7 +86,9 @@ def imported(kind: str, name: str) -> Any:
     A configuration may come from anywhere, so only what you installed, or put on PYTHONPATH, is
     imported; never a file that merely lies in the present directory.
     """
-    module, _, attribute = name.partition(":")
+    if not is_own(name):
+        raise ConfigError(f"{kind} {name!r} is not of the form 'package.module:name'")
+    module, attribute = _parts(name)
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the module, which may raise anything

@@ -21,7 +21,6 @@ from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.frames import Answer, from_answer, to_task
 from pfedes.fleet.workers import Worker, insist
 from pfedes.methods import METHODS
-from pfedes.own import is_own
 from pfedes.participant import Participant
 from pfedes.payload import Payload
 from pfedes.seat import Seat, SeatRecord
@@ -167,8 +166,8 @@ def own_config(given: Mapping[str, Any], participant: Participant) -> Config:
     """What a participant makes of a coordinator's configuration."""
     tree: dict[str, Any] = {key: value for key, value in given.items() if key in TAKEN}
     method = dict(tree.get("method", {}))
-    _refuse_foreign(method, participant)
     method.pop("start_from", None)  # a file of the coordinator's
+    _refuse_foreign(method, participant)
     tree["method"] = method
     tree["runtime"] = {
         "fleet": "serial",
@@ -185,7 +184,8 @@ def _refuse_foreign(method: Mapping[str, Any], participant: Participant) -> None
     if method.get("name") not in METHODS:
         raise ConfigError(f"method {method.get('name')!r:.60} is not built in")
     for key, value in method.items():
-        foreign = isinstance(value, str) and is_own(value)
+        # Whatever could name a function, well or badly: no value of ours has a colon in it.
+        foreign = isinstance(value, str) and ":" in value
         if foreign and participant.consents.get(key) != value:
             raise ConfigError(f"no consent to method.{key} = {value!r:.60}, see [consents]")
 

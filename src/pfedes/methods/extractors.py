@@ -14,6 +14,7 @@ from pfedes.methods.base import Context, Problem, spec_of
 from pfedes.models import channels_last
 from pfedes.models.extractor import extractor_for
 from pfedes.models.own_extractor import Build, examine, own_extractor
+from pfedes.own import is_own
 from pfedes.payload import TensorSpec
 from pfedes.shape import Shape, described, is_image
 
@@ -25,8 +26,7 @@ BY_SHAPE = "auto"
 
 def well_named(name: str) -> str:
     """Whether a name is of the right form; a run can be read where its extractor is not."""
-    module, _, function = name.partition(":")
-    if name != BY_SHAPE and not (module and function):
+    if name != BY_SHAPE and not is_own(name):
         raise ValueError(f"expected {BY_SHAPE!r} or 'package.module:function'")
     return name
 
