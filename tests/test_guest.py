@@ -23,6 +23,7 @@ from pfedes.own import imported
 from pfedes.payload import Payload
 from pfedes.seat import Seat
 from pfedes.simulation import Simulation
+from test_damage import contents
 
 OWN = Path(__file__).parents[1] / "examples" / "own"
 DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -122,6 +123,46 @@ def test_no_way_back_unless_it_was_allowed(guest: Guest, tmp_path: Path) -> None
     enrolled(allowed)
     assert allowed.handle(from_task("answer", task(3, 0))).meta["kind"] == "reply"
     allowed.stop()
+
+
+def test_no_way_back_by_way_of_another_run(guest: Guest) -> None:
+    """One that begins anew has another name; what was accepted in this one is not forgotten."""
+    enrolled(guest)
+    guest.handle(from_task("answer", task(1, 0)))
+    guest.handle(from_task("answer", task(2, 1)))
+    assert guest.handle(from_task("answer", task(1, 0, run="another"))).meta["kind"] == "reply"
+    before = contents(guest.seat.clients.root)
+    refused = guest.handle(from_task("answer", task(1, 0)))
+    assert refused.meta["reason"] == "refused"
+    assert contents(guest.seat.clients.root) == before
+    guest.handle(from_task("score", task(2, 1)))
+    record = guest.seat.record()
+    assert record is not None
+    assert (record.run, record.accepted) == ("run", 1)
+    assert record.before is None
+
+
+def test_nothing_is_written_for_who_was_not_agreed_with(guest: Guest) -> None:
+    more = task(2, 0, more=torch.zeros(3))
+    assert enrolled(guest, terms(method__width=16))["reason"] == "refused"
+    for kind in ("notice", "answer", "score"):
+        assert guest.handle(from_task(kind, task(2, 0))).meta["reason"] == "refused"
+    assert sorted(p.name for p in guest.seat.directory.rglob("*") if p.is_file()) == ["sent.jsonl"]
+
+    enrolled(guest)
+    agreed = guest.seat.config
+    assert enrolled(guest, terms(train__rounds=9, method__width=16))["reason"] == "refused"
+    assert guest.seat.config == agreed
+    enrolled(guest)
+    nobodys = task(2, 0, run="")
+    for wrong in (more, nobodys):
+        assert guest.handle(from_task("notice", wrong)).meta["reason"] == "refused"
+    for changes in ({"base": "0"}, {"base": -1}, {"base": 3}, {"round": 2.0}, {"run": 7}):
+        sent = from_task("answer", task(2, 0))
+        odd = guest.handle(Payload(sent.tensors, {**sent.meta, **changes}))
+        assert odd.meta["reason"] == "refused"
+    assert guest.seat.record() is None
+    assert not (guest.seat.state / "download.safetensors").exists()
 
 
 @pytest.mark.parametrize(

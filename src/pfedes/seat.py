@@ -45,6 +45,14 @@ class SeatRecord(Section):
     after: Scores | None = None  # of the accepted version
     finished: bool = False
     about: Mapping[str, Any] = {}  # what it ran on
+    earlier: tuple["SeatRecord", ...] = ()  # of other runs in which a version was accepted
+
+    def turned_to(self, run: str, about: Mapping[str, Any]) -> "SeatRecord":
+        """The record of that run, which may be an earlier one; the present one is not forgotten."""
+        others = {r.run: r for r in (*self.earlier, self) if r.accepted}
+        found = others.pop(run, SeatRecord(run=run, before=self.before, about=about))
+        rest = tuple(other.model_copy(update={"earlier": ()}) for other in others.values())
+        return found.model_copy(update={"earlier": rest})
 
 
 class Seat:

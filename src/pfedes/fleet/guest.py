@@ -43,6 +43,7 @@ class Guest:
         self.agreed = agreed
         self.seat = Seat(Path(participant.state))
         self._worker: Worker | None = None
+        self._is_enrolled = False
 
     def handle(self, message: Payload) -> Payload:
         """The answer to a message: a card, an upload, scores, or that there is none."""
@@ -69,17 +70,16 @@ class Guest:
             return self._enroll(str(message.meta.get("config")))
         if kind == "hello":  # whether it is still at work: no longer, or it would not hear this
             return Reply(self.participant.name, Payload({}, {"noted": 0}))
-        try:
-            _, task = to_task(message)
-        except (KeyError, TypeError, ValueError) as error:
-            raise WireError(f"a message that cannot be read: {error}") from None
-        self._learn(task)
-        if kind == "notice":
-            return self._noticed(task)
-        if self._worker is None:
-            raise StoreError("a task before the terms of the federation")
-        if kind not in ("answer", "score"):
+        if kind not in ("answer", "score", "notice"):
             raise WireError(f"a message of an unknown kind, {kind!r:.40}")
+        task = _task(message)
+        if self._worker is None or not self._is_enrolled:
+            raise StoreError("a task before the terms of the federation")
+        learned = self._learned(task)
+        if kind == "notice":
+            return self._noticed(task, learned, insist(self._worker, kind, task))
+        if task.run:
+            self.seat.write_record(learned)
         answer = insist(self._worker, kind, task)
         if isinstance(answer, Scored) and task.base == 0:
             self._note(before=answer.scores)
@@ -96,18 +96,22 @@ class Guest:
         terms = config.federation.model_dump(exclude=NETWORK)
         if terms != self.agreed.model_dump(exclude=NETWORK):
             raise ConfigError("the terms are not those of the kit: ask for a new one, and look")
-        self.seat.write_config(config)
         self.stop()
         self._worker = Worker(config.to_toml(), self.seat.clients.root)
-        return insist(self._worker, "enroll", Task("", self.participant.name, 0, 0, Payload()))
+        enrolling = Task("", self.participant.name, 0, 0, Payload())
+        answer = insist(self._worker, "enroll", enrolling)
+        self._is_enrolled = isinstance(answer, Reply)
+        if self._is_enrolled:  # else nothing of what was asked for stays here
+            self.seat.write_config(config)
+        return answer
 
-    def _learn(self, task: Task) -> None:
-        """A task's base is the version that the coordinator accepted."""
+    def _learned(self, task: Task) -> SeatRecord:
+        """What a task tells: its base is the version that the coordinator accepted."""
         record = self.seat.record() or SeatRecord(about=_about())
         if not task.run:
-            return
+            return record
         if record.run != task.run:
-            record = SeatRecord(run=task.run, before=record.before, about=_about())
+            record = record.turned_to(task.run, _about())
         kept = self.seat.clients.versions(task.run, self.participant.name)
         if task.base < record.accepted in kept and not self.participant.rollback:
             raise StoreError(
@@ -118,7 +122,7 @@ class Guest:
             record = self._accepted(record, task)
         # A federation that was finished may go on.
         heard = {"round": max(record.round, task.round), "finished": False}
-        self.seat.write_record(record.model_copy(update=heard))
+        return record.model_copy(update=heard)
 
     def _accepted(self, record: SeatRecord, task: Task) -> SeatRecord:
         stored = self.seat.clients.load(task.run, self.participant.name, task.base)
@@ -130,14 +134,16 @@ class Guest:
             changed |= {"best": task.base, "best_validation": validation}
         return record.model_copy(update=changed)
 
-    def _noticed(self, task: Task) -> Answer:
+    def _noticed(self, task: Task, learned: SeatRecord, answer: Answer) -> Answer:
         """The last word: what was accepted, and what the model needs besides."""
-        self.seat.write_download(task.download)
-        self._note(finished=True, round=task.round)
-        log.info("the federation is finished; version %d was accepted", task.base)
-        return Reply(self.participant.name, Payload({}, {"noted": task.round}))
+        if isinstance(answer, Reply):
+            self.seat.write_download(task.download)
+            last = {"finished": True, "round": task.round}
+            self.seat.write_record(learned.model_copy(update=last))
+            log.info("the federation is finished; version %d was accepted", task.base)
+        return answer
 
-    def _note(self, **changes: Scores | bool | int) -> None:
+    def _note(self, **changes: Scores) -> None:
         record = self.seat.record() or SeatRecord(about=_about())
         self.seat.write_record(record.model_copy(update=changes))
 
@@ -160,6 +166,18 @@ class Guest:
             answer = replace(answer, reason=_code(answer.reason))
         payload = from_answer(answer, "")
         return Payload(payload.tensors, {k: v for k, v in payload.meta.items() if k != "log"})
+
+
+def _task(message: Payload) -> Task:
+    try:
+        kind, task = to_task(message)
+    except KeyError as error:
+        raise WireError(f"a message that cannot be read: {error} is missing") from None
+    numbers = type(task.base) is type(task.round) is int and 0 <= task.base <= task.round
+    # Clients are scored once before there is a run.
+    if not (isinstance(task.run, str) and (task.run or kind == "score") and numbers):
+        raise WireError("a message that cannot be read: its run, round or base cannot be")
+    return task
 
 
 def own_config(given: Mapping[str, Any], participant: Participant) -> Config:

@@ -117,6 +117,17 @@ class ClientHost:
         except Exception as error:  # model and method may be somebody's own, and raise anything
             return _failure(task, error)
 
+    def heed(self, task: Task) -> Reply | Failure:
+        """That the run has ended, with what the client's model needs from now on; changes nothing.
+
+        Whoever keeps the download does so only if it passes here.
+        """
+        try:
+            self._check(task, self.context(task.round), task.base <= task.round)
+            return Reply(task.client, Payload({}, {"noted": task.round}))
+        except Exception as error:  # model and method may be somebody's own, and raise anything
+            return _failure(task, error)
+
     def _answer(self, task: Task) -> Reply:
         ctx = self.context(task.round)
         self._check(task, ctx, task.base < task.round)

@@ -67,6 +67,8 @@ def _answer(host: ClientHost, kind: str, task: Task) -> Answer:
                 return host.introduce(task)
             case "answer":
                 return host.answer(task)
+            case "notice":
+                return host.heed(task)
             case _:
                 return host.score(task)
     except DiskError as error:
