@@ -142,6 +142,19 @@ def test_no_way_back_by_way_of_another_run(guest: Guest) -> None:
     assert record.before is None
 
 
+def test_a_damaged_version_does_not_stand_in_the_way(guest: Guest) -> None:
+    """The coordinator hears what is left, and may then go back to it."""
+    enrolled(guest)
+    guest.handle(from_task("answer", task(1, 0)))
+    guest.handle(from_task("answer", task(2, 1)))
+    guest.seat.clients.path("run", "ada", 2).write_bytes(b"torn")
+    missing = guest.handle(from_task("answer", task(3, 2)))
+    assert (missing.meta["reason"], missing.meta["versions"]) == ("missing base", [1])
+    guest.seat.clients.path("run", "ada", 1).write_bytes(b"torn")
+    assert guest.handle(from_task("answer", task(3, 1))).meta["reason"] == "missing base"
+    assert guest.handle(from_task("answer", task(3, 0))).meta["kind"] == "reply"
+
+
 def test_nothing_is_written_for_who_was_not_agreed_with(guest: Guest) -> None:
     more = task(2, 0, more=torch.zeros(3))
     assert enrolled(guest, terms(method__width=16))["reason"] == "refused"

@@ -13,10 +13,11 @@ from typing import Any
 
 from pfedes.admission import scores_of
 from pfedes.client import Scores
+from pfedes.clientstore import Version
 from pfedes.config import Config, validate
 from pfedes.data.own import NETWORK, FederationConfig
 from pfedes.environment import environment
-from pfedes.errors import ConfigError, DiskError, PfedesError, StoreError, WireError
+from pfedes.errors import ConfigError, DamageError, DiskError, PfedesError, StoreError, WireError
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.frames import Answer, from_answer, to_task
 from pfedes.fleet.workers import Worker, insist
@@ -112,27 +113,25 @@ class Guest:
             return record
         if record.run != task.run:
             record = record.turned_to(task.run, _about())
-        kept = self.seat.clients.versions(task.run, self.participant.name)
-        if task.base < record.accepted in kept and not self.participant.rollback:
+        # Who lost the accepted version, or has it damaged, may start from an older one.
+        back = task.base < record.accepted and self._stored(task.run, record.accepted) is not None
+        if back and not self.participant.rollback:
             raise StoreError(
                 f"round {task.round} would go back from version {record.accepted} to {task.base}: "
                 "participant.toml does not say rollback = true"
             )
-        if task.base != record.accepted and task.base in kept:
-            record = self._accepted(record, task)
+        if task.base != record.accepted and (stored := self._stored(task.run, task.base)):
+            record = _accepted(record, task.base, scores_of(stored.reply))
         # A federation that was finished may go on.
         heard = {"round": max(record.round, task.round), "finished": False}
         return record.model_copy(update=heard)
 
-    def _accepted(self, record: SeatRecord, task: Task) -> SeatRecord:
-        stored = self.seat.clients.load(task.run, self.participant.name, task.base)
-        scores = scores_of(stored.reply)
-        changed: dict[str, Any] = {"accepted": task.base, "after": scores}
-        if (validation := scores.val_accuracy) is not None and (
-            validation > record.best_validation or record.best > task.base
-        ):
-            changed |= {"best": task.base, "best_validation": validation}
-        return record.model_copy(update=changed)
+    def _stored(self, run: str, version: int) -> Version | None:
+        """A version, if it is here and whole."""
+        try:
+            return self.seat.clients.load(run, self.participant.name, version)
+        except DamageError:
+            return None
 
     def _noticed(self, task: Task, learned: SeatRecord, answer: Answer) -> Answer:
         """The last word: what was accepted, and what the model needs besides."""
@@ -166,6 +165,15 @@ class Guest:
             answer = replace(answer, reason=_code(answer.reason))
         payload = from_answer(answer, "")
         return Payload(payload.tensors, {k: v for k, v in payload.meta.items() if k != "log"})
+
+
+def _accepted(record: SeatRecord, version: int, scores: Scores) -> SeatRecord:
+    changed: dict[str, Any] = {"accepted": version, "after": scores}
+    if (validation := scores.val_accuracy) is not None and (
+        validation > record.best_validation or record.best > version
+    ):
+        changed |= {"best": version, "best_validation": validation}
+    return record.model_copy(update=changed)
 
 
 def _task(message: Payload) -> Task:
