@@ -15,6 +15,7 @@ import torch
 from pfedes import ConfigError, Participant, StoreError, configure
 from pfedes.config import Config
 from pfedes.elsewhere import Elsewhere
+from pfedes.errors import DamageError
 from pfedes.fleet.base import Task
 from pfedes.fleet.frames import from_task
 from pfedes.fleet.guest import Guest, own_config
@@ -153,6 +154,27 @@ def test_a_damaged_version_does_not_stand_in_the_way(guest: Guest) -> None:
     guest.seat.clients.path("run", "ada", 1).write_bytes(b"torn")
     assert guest.handle(from_task("answer", task(3, 1))).meta["reason"] == "missing base"
     assert guest.handle(from_task("answer", task(3, 0))).meta["kind"] == "reply"
+
+
+def test_a_torn_line_in_the_account_harms_nothing(tmp_path: Path) -> None:
+    """Its message never left: it is not read, and goes when the next line comes."""
+    seat, path = Seat(tmp_path), tmp_path / "sent.jsonl"
+    message = Payload({}, {"up/run": "", "up/round": 3, "long": "x" * 100_000})
+    seat.log_sent("answer", message)
+    whole = path.read_bytes()
+    for torn in (b'{"time": "2026', whole[:-1]):
+        path.write_bytes(whole + torn)
+        assert [line["kind"] for line in seat.sent()] == ["answer"]
+        seat.log_sent("notice", Payload())
+        assert [line["kind"] for line in seat.sent()] == ["answer", "notice"]
+        assert seat.answered() == {3: 0}
+    path.write_bytes(whole[:40])
+    seat.log_sent("answer", message)
+    assert len(seat.sent()) == 1
+    for wrong in (b"{\n", b"7\n", b"{}\n", b"\xff\n"):
+        path.write_bytes(whole + wrong)
+        with pytest.raises(DamageError, match=r"sent\.jsonl is damaged"):
+            seat.answered()
 
 
 def test_nothing_is_written_for_who_was_not_agreed_with(guest: Guest) -> None:

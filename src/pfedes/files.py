@@ -16,6 +16,9 @@ Buffer = bytes | memoryview | PickleBuffer
 """What can be written as it is, wherever in memory it came to lie."""
 
 
+BLOCK = 2**16  # bytes that are looked through at a time
+
+
 def write_atomically(path: Path, data: Buffer) -> None:
     """Writes beside the place, flushes to the disk, then renames."""
     with writing(path):
@@ -72,6 +75,30 @@ def append(path: Path, data: bytes, at: int) -> None:
         os.fsync(file.fileno())
         if new:
             sync_directory(path.parent)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Adds a line; an unfinished one that an interrupted writer left behind is cut off."""
+    with writing(path):
+        end = _end_of_lines(path) if path.exists() else 0
+    append(path, line + b"\n", end)
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, without an unfinished one at its end."""
+    return read(path).split(b"\n")[:-1]
+
+
+def _end_of_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - BLOCK)
+            file.seek(start)
+            if (found := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + found + 1
+            end = start
+    return 0
 
 
 def remove(path: Path) -> None:

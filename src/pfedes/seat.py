@@ -25,7 +25,7 @@ from pfedes.config import Config, configure
 from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError, StoreError
 from pfedes.facts import Moment
-from pfedes.files import parse_json, read, write_atomically, writing
+from pfedes.files import append_line, parse_json, read, whole_lines, write_atomically
 from pfedes.payload import Payload, encode
 from pfedes.personal import Personal
 from pfedes.restoring import personal_at
@@ -96,15 +96,18 @@ class Seat:
             "tensors": {name: list(tensor.shape) for name, tensor in payload.tensors.items()},
             "values": payload.meta,
         }
-        path = self.directory / "sent.jsonl"
-        with writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.directory / "sent.jsonl", json.dumps(line).encode())
 
     def sent(self) -> list[dict[str, Any]]:
+        """Every message that left; of an unfinished line the message did not."""
         path = self.directory / "sent.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in read(path).decode().splitlines()]
+        lines = [parse_json(path, line) for line in whole_lines(path)]
+        for number, line in enumerate(lines, 1):
+            if not (isinstance(line, dict) and line.keys() >= {"kind", "floats", "values"}):
+                raise DamageError(f"{path} is damaged: line {number} is no account of a message")
+        return lines
 
     def answered(self) -> dict[int, int]:
         """The numbers that left in each round of the present run."""
