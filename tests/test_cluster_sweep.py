@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,31 @@ def leashed(node: Process) -> list[int]:
             continue
         found += [pid] if "pfedes.leash" in words else []
     return found
+
+
+def test_a_stop_while_a_run_takes_its_place_leaves_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pfedes.cluster.cells import _replace
+
+    place, work = tmp_path / "cell", tmp_path / "work"
+    for directory, text in ((place, "begun"), (work, "finished")):
+        (directory / "state").mkdir(parents=True)
+        (directory / "config.toml").write_text(text)
+    removed: list[Path] = []
+
+    def stopped(path: Path, **_: object) -> None:
+        (Path(path) / "config.toml").unlink(missing_ok=True)
+        removed.append(Path(path))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        _replace(place, work)
+    assert removed
+    assert (place / "config.toml").read_text() == "finished"
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["cell"]
 
 
 def test_cells_come_home_as_ordinary_runs(two_nodes: Cluster, tmp_path: Path) -> None:

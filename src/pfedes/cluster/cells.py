@@ -198,8 +198,9 @@ async def _admit(node: Node) -> None:
 
 def _replace(directory: Path, work: Path) -> None:
     """Puts a finished run in its place, where an unfinished part of it may be."""
-    with writing(directory):
+    # Renamed, not removed: stopped at any moment, what is in the place is a run, or nothing.
+    with beside(directory) as aside, writing(directory):
         if directory.exists():
-            shutil.rmtree(directory)
+            os.rename(directory, aside / RUN)
         os.rename(work, directory)
         sync_directory(directory.parent)
