@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pfedes.admission import Admission
-from pfedes.client import Scores
+from pfedes.client import Card, Scores
 from pfedes.clientstore import ClientStore
 from pfedes.config import Config, configure
 from pfedes.errors import ClusterError, DamageError, DiskError, MethodError, StoreError
@@ -124,8 +124,6 @@ class Federation:
                         self._from_round,
                         self.listener.working,
                     )
-                    if not simulation.population.is_here:
-                        self._admit(simulation, fleet, ledger)
                     return self._rounds(simulation, fleet, ledger)
 
     def _begin(self, simulation: Simulation, fleet: Fleet) -> RunStore:
@@ -150,12 +148,16 @@ class Federation:
     def _admit(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> None:
         """Takes in who was not there before: a federation may grow between two rounds."""
         method, ctx = simulation.method, simulation.context(ledger.round)
-        newcomers = [card for card in fleet.enroll() if card.name not in ledger.cards]
-        if not newcomers or ledger.finished:
+        newcomers: list[Card] = []
+        for card in fleet.enroll():
+            if card.name in ledger.cards:
+                continue
+            if problems := method.check([*ledger.cards.values(), *newcomers, card], ctx):
+                log.warning("%s is not admitted: %s", card.name, in_one_line(problems))
+                continue
+            newcomers.append(card)
+        if not newcomers:
             return
-        everybody = [*ledger.cards.values(), *newcomers]
-        if problems := method.check(everybody, ctx):
-            raise MethodError(in_one_line(problems))
         tasks = [
             Task(ledger.manifest.run, card.name, ledger.round, 0,
                  method.download(ledger.state, card, ctx))
@@ -167,6 +169,8 @@ class Federation:
     def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:
         self.listener.started(ledger.run())
         while not ledger.finished:
+            if not simulation.population.is_here:
+                self._admit(simulation, fleet, ledger)
             row = self._round(simulation, fleet, ledger)
             log.info("round %d %s: accuracy %.4f", row["round"], row["status"], row["accuracy"])
             self.listener.round_done(row)
