@@ -66,6 +66,36 @@ class Sites:
         return Payload({}, about)
 
 
+def test_who_falls_silent_before_the_first_round_does_not_end_the_command(tmp_path: Path) -> None:
+    sites = Sites(Layout(tmp_path / "all"))
+    sites.unable["ben", "score"] = ["no answer: TIMEOUT"]
+    with pytest.raises(CalledOffError, match="ben cannot be evaluated: no answer"):
+        sites.coordinate()
+    assert sites.coordinate().manifest.clients.keys() == {"ada", "ben"}
+    sites = Sites(Layout(tmp_path / "failed"))
+    sites.unable["ben", "score"] = ["failed"]
+    with pytest.raises(MethodError, match="ben cannot be evaluated: failed"):
+        sites.coordinate()
+
+    # Where a quorum suffices, it begins without.
+    sites = Sites(Layout(tmp_path / "quorum"), **{"federation.quorum": 1})
+    sites.unable["ben", "score"] = ["no answer: TIMEOUT"]
+    run = sites.coordinate()
+    assert run.store.manifest(run.store.rounds()[-1]).clients.keys() == {"ada"}
+
+
+def test_who_could_not_take_part_is_greeted_again(tmp_path: Path) -> None:
+    sites = Sites(Layout(tmp_path / "federation"), **{"federation.quorum": 1})
+    sites.shapes |= {"cleo": (3, 9, 9)}
+    sites.unable["ben", "enroll"] = ["failed", "failed"]
+    sites.unable["cleo", "enroll"] = ["refused"]
+    run = sites.coordinate()
+    assert run.manifest.clients.keys() == {"ada", "ben"}
+    assert [row["selected"] for row in run.rounds] == [1, 1, 2]
+    greeted = [site for site, kind in sites.asked if kind == "enroll"]
+    assert greeted == ["ada", "ben", "cleo", "ben", "ben"]
+
+
 def test_a_newcomer_who_does_not_fit_is_left_out_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from pfedes import Config, ConfigError, StoreError, WireError, cli, configure
+from pfedes import Card, Config, ConfigError, StoreError, WireError, cli, configure
+from pfedes.fleet.base import Failure, Task
 from pfedes.fleet.flare.filter import OnlyAgreed
 from pfedes.fleet.flare.fleet import FlareFleet
 from pfedes.fleet.flare.gathering import PATIENCE, gather
@@ -145,11 +147,6 @@ def _settings(config: Config) -> dict[str, Any]:
 
 def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     """Sites answer with nonsense, for others, or not at all: each is that site's failure."""
-    from dataclasses import asdict
-
-    from pfedes.client import Card
-    from pfedes.fleet.base import Failure, Task
-
     card = json.dumps(asdict(Card("ada", 5, (3, 8, 8))))
     answers: dict[str, Payload | str] = {}
 
@@ -174,6 +171,7 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     fleet = FlareFleet(
         ask, beckoned.append, federation_of(tuple(answers), 1, 8002), sorted(answers)
     )
+    fleet.greet()
     assert fleet.reachable == {"ada"}
     assert fleet.refusals.keys() == {"ben", "cleo", "eve", "fay", "gus", "hal", "ida"}
     assert all(reason.isprintable() for reason in fleet.refusals.values())
@@ -192,7 +190,7 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     answers["ada"] = "no answer: TIMEOUT"
     list(fleet.round([task]))
     assert fleet.reachable == set()
-    assert beckoned == ["ada"]
+    assert beckoned == ["dan", "ada"]
     assert [f.reason for f in fleet.round([task]) if isinstance(f, Failure)] == ["not connected"]
     fleet.heard("ada")
     assert fleet.reachable == {"ada"}

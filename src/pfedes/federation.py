@@ -61,7 +61,9 @@ class Federation:
         select: Selector = uniform,
         fleet: FleetMaker = Simulation.fleet,
         listener: Listener | None = None,
+        fewest: int | None = None,
     ) -> None:
+        """`fewest` clients must be there to begin with; all of them, unless it is given."""
         self.config = config.settled()
         data = config.data.source.partition(":")[0]
         self.directory = (
@@ -70,6 +72,7 @@ class Federation:
         self.select = select
         self.fleet = fleet
         self.listener = listener or Listener()
+        self.fewest = fewest
         self._resumed: RunStore | None = None
         self._from_round: int | None = None
 
@@ -138,8 +141,11 @@ class Federation:
         if here and is_big(self.config, [card.samples for card in cards]):
             self.listener.planned(plan_of(simulation, fleet, tasks, self.directory))
         scores, failures = self._evaluate(fleet, tasks)
-        if failures:
+        if failures and len(scores) < (self.fewest or len(cards)):
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
+        if failures:  # who is left out may come another time
+            cards = [card for card in cards if card.name in scores]
+            state = method.start(cards, ctx)
         digest = simulation.population.digest
         return Ledger.create(
             self.directory, self.config, digest, cards, state, scores, elsewhere=not here

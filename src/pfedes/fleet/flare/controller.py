@@ -110,10 +110,15 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
 
     def _beckon(self, fl_ctx: FLContext, site: str) -> None:
         """FLARE's sites keep an answer that is too late to themselves: this one will be in time."""
-        heard = partial(_heard, self._fleet, site)
+        heard = partial(self._heard, site)
         message = Payload({}, {"kind": "hello", "client": site})
         task = Task(TASK, to_shareable(message), timeout=BECKONING, result_received_cb=heard)
         self.send(task=task, fl_ctx=fl_ctx, targets=[site])
+
+    def _heard(self, site: str, *, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        if self._fleet is not None:
+            log.info("%s is free again", site)
+            self._fleet.heard(site)
 
 
 # FLARE only logs what a callback raises, and the job would wait for ever: these raise nothing.
@@ -130,14 +135,6 @@ def _received(
         answers.put((site, to_payload(result)))
     except WireError as error:
         answers.put((site, str(error)))
-
-
-def _heard(
-    fleet: FlareFleet | None, site: str, *, client_task: ClientTask, fl_ctx: FLContext
-) -> None:
-    if fleet is not None:
-        log.info("%s is free again", site)
-        fleet.heard(site)
 
 
 def _done(answers: Queue[Answered], site: str, *, task: Task, fl_ctx: FLContext) -> None:

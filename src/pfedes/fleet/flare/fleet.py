@@ -16,6 +16,7 @@ from pfedes.files import parse_json, read, write_atomically
 from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.frames import Answer, from_task, to_answer
+from pfedes.fleet.guest import REFUSED
 from pfedes.listener import Listener
 from pfedes.methods import method_class
 from pfedes.payload import Payload
@@ -53,8 +54,10 @@ class FlareFleet:
         self._needs: Collection[str] = method_class(config.method.name).needs
         self._classes = len(config.federation.classes)
         self._silent: set[str] = set()
+        self._greeting = config.to_toml()
+        self._sites = sites
+        self._cards: dict[str, Card] = {}
         self.refusals: dict[str, str] = {}
-        self._cards = self._greeted(config, sites)
 
     @property
     def places(self) -> int:
@@ -71,6 +74,28 @@ class FlareFleet:
     def heard(self, site: str) -> None:
         """It was only slow: it takes part again from the next round on."""
         self._silent.discard(site)
+
+    def greet(self) -> None:
+        """Sends who has no card yet the configuration; who takes part answers with one.
+
+        Data that was not mounted may be by the next time; who refused is not asked again.
+        """
+        known = {*self._cards, *self._silent}
+        known |= {site for site, reason in self.refusals.items() if reason == REFUSED}
+        messages = {
+            site: Payload({}, {"kind": "enroll", "client": site, "config": self._greeting})
+            for site in self._sites
+            if site not in known
+        }
+        for site, message in self._ask(messages, max(self._timeout, GREETING)):
+            answer = self._introduced(site, message)
+            if isinstance(answer, Card):
+                self._cards[site] = answer
+                self.refusals.pop(site, None)
+                continue
+            log.warning("%s does not take part: %s", site, answer)
+            if isinstance(message, Payload):
+                self.refusals[site] = answer
 
     def enroll(self) -> list[Card]:
         return [self._cards[name] for name in sorted(self._cards)]
@@ -120,35 +145,22 @@ class FlareFleet:
 
     def _answer(self, kind: str, site: str, message: Payload | str) -> Answer:
         if isinstance(message, str):
-            if message.startswith("no answer"):
-                log.warning("%s is silent, and is not asked until it is heard of", site)
-                self._silent.add(site)
-                self._beckon(site)
+            self._miss(site, message)
             return Failure(site, message)
         answer = _said(site, message)
         expected = Scored if kind == "score" else Reply
         return answer if isinstance(answer, expected | Failure) else _beside_the_point(site)
 
-    def _greeted(self, config: Config, sites: Sequence[str]) -> dict[str, Card]:
-        """Sends everybody the configuration; who takes part answers with a card."""
-        text = config.to_toml()
-        messages = {
-            site: Payload({}, {"kind": "enroll", "client": site, "config": text}) for site in sites
-        }
-        cards: dict[str, Card] = {}
-        for site, message in self._ask(messages, max(self._timeout, GREETING)):
-            answer = self._introduced(site, message)
-            if isinstance(answer, str):
-                log.warning("%s does not take part: %s", site, answer)
-                if isinstance(message, Payload):
-                    self.refusals[site] = answer
-                continue
-            cards[site] = answer
-        return cards
+    def _miss(self, site: str, why: str) -> None:
+        if why.startswith("no answer"):
+            log.warning("%s is silent, and is not asked until it is heard of", site)
+            self._silent.add(site)
+            self._beckon(site)
 
     def _introduced(self, site: str, message: Payload | str) -> Card | str:
         """A site's card, or why it has none."""
         if isinstance(message, str):
+            self._miss(site, message)
             return message
         answer = _said(site, message)
         if isinstance(answer, Failure):
@@ -189,14 +201,16 @@ def _beside_the_point(site: str) -> Failure:
 
 
 class _Boundary(Listener):
-    """Ends a job between two rounds when somebody waits to be let in."""
+    """Lets in between two rounds who can come now; for who needs another job, ends this one."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, fleet: FlareFleet) -> None:
         self.layout = layout
+        self.fleet = fleet
 
     def round_done(self, row: Row) -> None:
         if waiting := self.layout.presence().waiting():
             raise CalledOffError(f"{', '.join(waiting)} can take part in the next")
+        self.fleet.greet()
 
 
 def begun(layout: Layout) -> Run | None:
@@ -211,6 +225,7 @@ def is_finished(run: Run, config: Config) -> bool:
 
 def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
     """All rounds that are left, then everybody's leave."""
+    fleet.greet()
     # Once it has begun, who cannot take part for a while stops nobody else.
     fewest = 1 if begun(layout) is not None else len(config.federation.participants)
     quorum = config.federation.quorum or fewest
@@ -219,7 +234,13 @@ def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
         raise MethodError(f"{there} take part, {quorum} must ({why}; their own logs say more)")
     if there < quorum:
         raise CalledOffError(f"{there} of {quorum} take part")
-    run = _federation(layout, config, fleet).run()
+    try:
+        run = _federation(layout, config, fleet, quorum).run()
+    except MethodError as error:
+        if begun(layout) is None and len(fleet.reachable) < quorum:
+            # Somebody fell silent before there was a run: that is no reason to give up.
+            raise CalledOffError(str(error)) from None
+        raise
     told = _told(layout, run)
     for name in fleet.take_leave(run):
         told.add(name)
@@ -240,8 +261,8 @@ def _told(layout: Layout, run: Run) -> set[str]:
     return set(tree["told"]) if same else set()
 
 
-def _federation(layout: Layout, config: Config, fleet: FlareFleet) -> Federation:
-    listener = _Boundary(layout)
+def _federation(layout: Layout, config: Config, fleet: FlareFleet, fewest: int) -> Federation:
+    listener = _Boundary(layout, fleet)
     if (layout.run / "state").is_dir():
         return Federation.resume(
             layout.run,
@@ -256,4 +277,5 @@ def _federation(layout: Layout, config: Config, fleet: FlareFleet) -> Federation
         select=fleet.select,
         fleet=lambda simulation, store: fleet,
         listener=listener,
+        fewest=fewest,
     )
