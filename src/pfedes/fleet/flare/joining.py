@@ -11,6 +11,7 @@ from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.policy import write_site_policy
 from pfedes.fleet.flare.site import TERMS
 from pfedes.participant import Participant
+from pfedes.runlock import alone
 from pfedes.seat import Seat, SeatRecord
 
 LOOK = 0.5  # seconds between two looks
@@ -33,8 +34,13 @@ class Joining:
     def run(self, *, leave: bool) -> None:
         """Until stopped; with `leave`, until the federation is finished."""
         self.seat.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._put_key()
-        write_site_policy(self.kit, self.participant, self.terms)
+        taken = f"another 'pfedes join' is at work in {self.seat.directory}"
+        with alone(self.seat.directory / "join.lock", taken):
+            self._put_key()
+            write_site_policy(self.kit, self.participant, self.terms)
+            self._stay(leave=leave)
+
+    def _stay(self, *, leave: bool) -> None:
         before = at_first = self.seat.record()  # perhaps of a federation that goes on
         try:
             while True:

@@ -12,14 +12,18 @@ DIR/
     told.json          who was told the end of which run, after which round
     trouble.txt        what ended a job, until the process that submits jobs has seen it
     server.log         what FLARE's server says
+    serving.lock       held by the one `pfedes serve`
+    changing.lock      held while kits are made and federation.toml is changed
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pfedes.files import parse_json, read, write_atomically
+from pfedes.runlock import alone
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,23 @@ class Layout:
         self.run = directory / "run"
         self.told = directory / "told.json"
         self.trouble = directory / "trouble.txt"
+        self.changing = directory / "changing.lock"
+        self._serving = directory / "serving.lock"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a federation was made here, or was going to be."""
+        return self.config.exists() or self.changing.exists()
+
+    def served(self) -> AbstractContextManager[None]:
+        """For the one process that runs the server and submits jobs."""
+        return alone(self._serving, f"another 'pfedes serve' is at work in {self.directory}")
+
+    def refuse_if_served(self) -> None:
+        """Says so before anything is changed under its feet."""
+        if self._serving.exists():
+            with self.served():
+                pass
 
     def write_presence(self, presence: Presence) -> None:
         tree = {"connected": dict(presence.connected), "in_job": dict(presence.in_job)}

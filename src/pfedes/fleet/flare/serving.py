@@ -22,6 +22,7 @@ from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.sessions import connected, open_session
 from pfedes.names import check_name
 from pfedes.run import Run, open_run
+from pfedes.runlock import in_turn
 from pfedes.simulation import Simulation
 
 log = logging.getLogger(__name__)
@@ -41,18 +42,14 @@ def prepare(layout: Layout, config: Config) -> list[str]:
         raise ConfigError("participants are simulated by 'pfedes run'; who joins from elsewhere is "
                           "named by federation.participants")  # fmt: skip
     Simulation(config)  # whatever is wrong with the terms is said before anything is made
-    if layout.config.exists():
-        before = configure(layout.config)
-        if before.federation_digest() != config.federation_digest():
-            raise StoreError(f"{layout.directory} is another federation: choose another --out")
-        # Who was admitted later stays.
-        names = dict.fromkeys((*config.federation.participants, *before.federation.participants))
-        config = _with_participants(config, tuple(names))
-    else:
+    if not layout.is_begun:
         refuse_if_taken(layout.directory)
-    layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomically(layout.config, config.to_toml().encode())
-    return provision(layout, config)
+        layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with in_turn(layout.changing):
+        if layout.config.exists():
+            config = _going_on(layout, config)
+        write_atomically(layout.config, config.to_toml().encode())
+        return provision(layout, config)
 
 
 def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
@@ -62,14 +59,26 @@ def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
     """
     if not layout.config.exists():
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
-    config = configure(layout.config)
-    names = dict.fromkeys((*config.federation.participants, check_name(name)))
-    config = _with_participants(config, tuple(names))
-    provision(layout, config)
-    if request is not None:
-        without_key(layout, name, request)
-    write_atomically(layout.config, config.to_toml().encode())
+    check_name(name)
+    with in_turn(layout.changing):
+        config = configure(layout.config)
+        names = dict.fromkeys((*config.federation.participants, name))
+        config = _with_participants(config, tuple(names))
+        provision(layout, config)
+        if request is not None:
+            without_key(layout, name, request)
+        write_atomically(layout.config, config.to_toml().encode())
     return layout.kits / name
+
+
+def _going_on(layout: Layout, config: Config) -> Config:
+    """The configuration of a federation that was here before."""
+    before = configure(layout.config)
+    if before.federation_digest() != config.federation_digest():
+        raise StoreError(f"{layout.directory} is another federation: choose another --out")
+    # Who was admitted later stays.
+    names = dict.fromkeys((*config.federation.participants, *before.federation.participants))
+    return _with_participants(config, tuple(names))
 
 
 def _with_participants(config: Config, names: tuple[str, ...]) -> Config:
@@ -92,8 +101,9 @@ class Serving:
         self._finished_at = 0.0
 
     def run(self) -> Run:
-        self.layout.trouble.unlink(missing_ok=True)  # of a job that nobody saw end
         with ExitStack() as stack:
+            stack.enter_context(self.layout.served())
+            self.layout.trouble.unlink(missing_ok=True)  # of a job that nobody saw end
             stack.callback(self.engine.stop)
             stack.callback(self._disconnect)
             while True:
@@ -136,12 +146,15 @@ class Serving:
 
     def _meet(self, connected: Mapping[str, str]) -> None:
         before = self._presence.connected
-        for name, token in sorted(connected.items()):
+        # A kit still opens the door to somebody who is no participant any more.
+        names = configure(self.layout.config).federation.participants
+        there = {name: connected[name] for name in sorted(names) if name in connected}
+        for name, token in there.items():
             if before.get(name) != token:
                 self.say(f"{name} is connected{' again' if name in before else ''}")
-        for name in sorted(before.keys() - connected.keys()):
+        for name in sorted(before.keys() - there.keys()):
             self.say(f"{name} is gone")
-        self._note(Presence(connected, self._presence.in_job))
+        self._note(Presence(there, self._presence.in_job))
 
     def _note(self, presence: Presence) -> None:
         if presence != self._presence:
