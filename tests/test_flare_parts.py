@@ -2,9 +2,6 @@
 
 import json
 import stat
-import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,6 @@ from pfedes.fleet.flare.rehearsal import federation_of, write_participant
 from pfedes.fleet.flare.serving import Serving, admit, prepare
 from pfedes.participant import read_participant
 from pfedes.payload import Payload
-from pfedes.runlock import alone
 from test_cli import refused
 
 LIST: dict[str, Any] = {
@@ -221,49 +217,6 @@ def test_what_ends_a_job_ends_the_coordinators_command(layout: Layout) -> None:
     assert not layout.trouble.exists()
 
 
-def test_one_coordinator_at_a_time(layout: Layout) -> None:
-    terms, out = str(layout.config), str(layout.directory)
-    layout.write_trouble("of a job of the first")
-    with layout.served():
-        assert "another 'pfedes serve' is at work in" in refused("serve", terms, "--out", out)
-        with pytest.raises(StoreError, match="another 'pfedes serve'"):
-            Serving(layout, print).run()
-        assert cli.execute(["serve", terms, "--out", out, "--kits-only"]) == 0
-    assert layout.trouble.exists()
-    layout.trouble.unlink()
-    layout.refuse_if_served()
-
-
-def test_two_are_admitted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pfedes.fleet.flare.serving as module
-
-    layout = Layout(tmp_path)
-    layout.config.write_text(federation_of(("ada",), 1, 8002).to_toml())
-    monkeypatch.setattr(module, "provision", lambda layout, config: time.sleep(0.3))
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(admit, layout), ("ben", "cleo")))
-    assert set(configure(layout.config).federation.participants) == {"ada", "ben", "cleo"}
-
-
-def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
-    person = read_participant(write_participant(tmp_path / "ada", "ada", 0, 2))
-    joining = Joining(layout.kits / "ada", person, print)
-    joining.seat.directory.mkdir()
-    with (
-        alone(joining.seat.directory / "join.lock", ""),
-        pytest.raises(StoreError, match="another 'pfedes join' is at work in"),
-    ):
-        joining.run(leave=True)
-    assert not (layout.kits / "ada" / "local" / "participant.json").exists()
-
-
-def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
-    serving = Serving(layout, print)
-    serving._meet({"ada": "1", "mallory": "2"})
-    assert layout.presence() == Presence({"ada": "1"}, {})
-    assert layout.presence().waiting() == ["ada"]
-
-
 def test_a_key_that_never_leaves(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +246,8 @@ def test_a_key_that_never_leaves(
         admit(layout, "eve", Path("dan.csr"))
     (tmp_path / "x.csr").write_text("nonsense")
     with pytest.raises(StoreError, match="is no certificate request"):
-        admit(layout, "eve", Path("x.csr"))
+        admit(layout, "eve", tmp_path / "x.csr")
+    assert not (layout.kits / "eve").exists()
 
 
 def test_wrong_input(layout: Layout, tmp_path: Path) -> None:

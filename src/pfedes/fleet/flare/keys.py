@@ -1,11 +1,13 @@
 """Keys that never leave the participant's machine: a request there, a signature here."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 from nvflare.lighter.utils import Identity, generate_cert, load_private_key, serialize_cert
 
@@ -15,6 +17,14 @@ from pfedes.fleet.flare.layout import Layout
 
 VALID_DAYS = 360  # as FLARE's own
 KEY_BITS = 2048
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who asks, and the public half of the key that they have."""
+
+    name: str
+    key: CertificatePublicKeyTypes
 
 
 def write_request(name: str, key: Path, request: Path) -> None:
@@ -37,24 +47,29 @@ def write_request(name: str, key: Path, request: Path) -> None:
     request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
 
-def sign_request(layout: Layout, name: str, organisation: str, request: Path) -> bytes:
-    """A certificate for the key that a request shows, by the federation's authority."""
+def read_request(name: str, path: Path) -> Request:
+    """A request that was made by the holder of a key, for this name."""
     try:
-        asked = x509.load_pem_x509_csr(read(request))
+        asked = x509.load_pem_x509_csr(read(path))
     except ValueError:
-        raise StoreError(f"{request} is no certificate request: see 'pfedes request'") from None
+        raise StoreError(f"{path} is no certificate request: see 'pfedes request'") from None
     names = [part.value for part in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if not asked.is_signature_valid or names != [name]:
-        raise StoreError(f"{request} is not {name}'s request")
+        raise StoreError(f"{path} is not {name}'s request")
+    return Request(name, asked.public_key())
+
+
+def sign(layout: Layout, organisation: str, request: Request) -> bytes:
+    """A certificate for the key that a request shows, by the federation's authority."""
     path = layout.provision / "federation" / "state" / "cert.json"
     authority = parse_json(path, read(path))
     root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
     now = datetime.now(UTC)
     certificate = generate_cert(
-        subject=Identity(name, organisation),
+        subject=Identity(request.name, organisation),
         issuer=_identity(root),
         signing_pri_key=load_private_key(authority["root_pri_key"]),
-        subject_pub_key=asked.public_key(),
+        subject_pub_key=request.key,
         valid_days=min(VALID_DAYS, (root.not_valid_after_utc - now).days),
     )
     signed: bytes = serialize_cert(certificate)

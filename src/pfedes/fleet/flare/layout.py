@@ -2,7 +2,7 @@
 
 DIR/
     federation.toml    the configuration, as `pfedes serve` was given it
-    provision/         the certificate authority and all kits ever made: keep it private
+    provision/         the certificate authority, and who was given a kit: keep it private
     kits/NAME/         what a participant is given
     server/            the server's own workspace: its keys, policies, jobs and logs
     admin/             the keys by which jobs are submitted

@@ -44,18 +44,18 @@ def write_site_policy(kit: Path, participant: Participant, terms: Config) -> Non
     _write(kit / PARTICIPANT, participant.model_dump(mode="json"))
 
 
-def write_server_policy(server: Path) -> None:
-    """Jobs and snapshots stay in the federation's directory, and jobs bring no code."""
-    local = server / "local"
+def write_server_policy(kit: Path, place: Path) -> None:
+    """Jobs and snapshots stay in the server's place, and jobs bring no code."""
+    local = kit / "local"
     resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = [SERVER_CLASS, LOGGING]
     resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT
     storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
-    storage["root_dir"] = str((server / "snapshots").absolute())
+    storage["root_dir"] = str((place / "snapshots").absolute())
     for part in resources["components"]:
         if part["id"] == "job_manager":
-            part["args"]["uri_root"] = str((server / "jobs").absolute())
+            part["args"]["uri_root"] = str((place / "jobs").absolute())
     _write(local / "resources.json", resources)
     _write(local / "authorization.json", _authorization())
 

@@ -17,7 +17,8 @@ from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.fleet import begun, is_finished, untold
 from pfedes.fleet.flare.gathering import gather
 from pfedes.fleet.flare.jobs import write_job
-from pfedes.fleet.flare.kits import provision, without_key
+from pfedes.fleet.flare.keys import read_request
+from pfedes.fleet.flare.kits import provide, provision
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.sessions import connected, open_session
 from pfedes.names import check_name
@@ -60,15 +61,14 @@ def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
     if not layout.config.exists():
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
     check_name(name)
+    asked = read_request(name, request) if request is not None else None
     with in_turn(layout.changing):
         config = configure(layout.config)
         names = dict.fromkeys((*config.federation.participants, name))
         config = _with_participants(config, tuple(names))
-        provision(layout, config)
-        if request is not None:
-            without_key(layout, name, request)
+        kit = provide(layout, config, name, asked)
         write_atomically(layout.config, config.to_toml().encode())
-    return layout.kits / name
+        return kit
 
 
 def _going_on(layout: Layout, config: Config) -> Config:
