@@ -7,16 +7,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
+from unittest.mock import MagicMock
 
 import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
-from pfedes import StoreError, cli, configure
+from nvflare.apis.signal import Signal
+
+from pfedes import ConfigError, StoreError, cli, configure
+from pfedes.fleet.flare.controller import Coordinator
 from pfedes.fleet.flare.joining import Joining
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.rehearsal import federation_of, write_participant
 from pfedes.fleet.flare.serving import Serving, admit, prepare
+from pfedes.fleet.flare.terms import in_force
 from pfedes.participant import read_participant
 from pfedes.runlock import alone
 from test_cli import refused
@@ -104,3 +110,84 @@ def test_a_server_without_its_policy_never_appears(
     policy = json.loads((layout.server / "local" / "resources.json").read_text())
     assert policy["class_list_enforcement_mode"] == "enforce"
     assert str(layout.server / "jobs") in json.dumps(policy)
+
+
+@pytest.fixture
+def unmade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """A federation of ada and benn, in which FLARE makes nothing."""
+    monkeypatch.setattr("pfedes.fleet.flare.kits._make", lambda *arguments: None)
+    layout = Layout(tmp_path / "federation")
+    layout.provision.mkdir(parents=True)
+    layout.config.write_text(federation_of(("ada",), 2, 8002).to_toml())
+    prepare(layout, federation_of(("ada", "benn"), 2, 8002))
+    return layout
+
+
+def people(layout: Layout) -> tuple[str, ...]:
+    return configure(layout.config).federation.participants
+
+
+def test_a_misspelt_name_does_not_stay(unmade: Layout) -> None:
+    admit(unmade, "dan")
+    assert people(unmade) == ("ada", "benn", "dan")
+    prepare(unmade, federation_of(("ada", "ben"), 2, 8002))
+    assert people(unmade) == ("ada", "ben", "dan")
+    unmade.write_presence(Presence({"ada": "1"}, {}))
+    prepare(unmade, federation_of(("ben",), 2, 8002))
+    assert people(unmade) == ("ben", "ada", "dan")
+
+
+def test_names_that_flare_refuses(unmade: Layout) -> None:
+    before = unmade.config.read_text()
+    for name in ("north.example", "server", "localhost"):
+        with pytest.raises(ConfigError, match="cannot be the name of one who joins"):
+            prepare(unmade, federation_of(("ada", name), 2, 8002))
+        with pytest.raises(ConfigError, match="cannot be the name of one who joins"):
+            admit(unmade, name)
+    host = configure(unmade.config, settings={"federation.host": "fl_example"})
+    with pytest.raises(ConfigError, match=r"federation\.host = 'fl_example' must be a name"):
+        prepare(unmade, host)
+    assert unmade.config.read_text() == before
+
+
+def test_what_cannot_change_in_a_run(unmade: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pfedes.fleet.flare.terms as module
+
+    start = configure(unmade.config, method="fedkd")
+
+    class Begun:
+        config = start.settled()
+
+        class manifest:  # noqa: N801 (an attribute of a run)
+            clients: ClassVar = {"ada": None}
+
+    unmade.config.write_text(start.to_toml())
+    monkeypatch.setattr(module, "begun", lambda layout: Begun)
+    other = configure(unmade.config, settings={"train.lr": 0.5, "method.energy_end": 0.5})
+    with pytest.raises(ConfigError) as refusal:
+        prepare(unmade, other)
+    assert "train.lr = 0.5 (it began with 0.01)" in str(refusal.value)
+    assert "method.energy_end = 0.5 (it began with" in str(refusal.value)
+    assert "batch_size" not in str(refusal.value)
+    changes = {"train.rounds": 9, "federation.timeout": 5, "federation.participants": ["ben"]}
+    more = configure(unmade.config, settings=changes)
+    prepare(unmade, more)
+    assert people(unmade) == ("ben", "ada")
+    # A schedule that was settled by the first number of rounds stays, for participants too.
+    sent = in_force(unmade, more)
+    assert sent.method == Begun.config.method
+    assert (sent.train.rounds, sent.federation.timeout) == (9, 5)
+
+    # Edited while it is served, it ends the job with the same line.
+    unmade.config.write_text(other.to_toml())
+    coordinator = Coordinator(str(unmade.directory))
+    monkeypatch.setattr(coordinator, "system_panic", lambda *arguments: None)
+    coordinator.control_flow(Signal(), MagicMock())
+    assert "train.lr = 0.5 (it began with 0.01)" in unmade.trouble.read_text()
+
+
+def test_a_server_does_not_move(layout: Layout) -> None:
+    moved = configure(layout.config, settings={"federation.port": 8003})
+    with pytest.raises(StoreError, match=r"say localhost:8003, .* made for localhost:8002"):
+        prepare(layout, moved)
+    assert configure(layout.config).federation.port == 8002

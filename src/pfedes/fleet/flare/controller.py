@@ -19,6 +19,7 @@ from pfedes.errors import PfedesError, WireError
 from pfedes.fleet.flare.fleet import Answered, CalledOffError, FlareFleet, coordinate
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.flare.messages import to_payload, to_shareable
+from pfedes.fleet.flare.terms import in_force
 from pfedes.payload import Payload
 
 log = logging.getLogger(__name__)
@@ -57,9 +58,9 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
             self._fleet.heard(client.name)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        config = configure(self._layout.config)
         sites = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         try:
+            config = in_force(self._layout, configure(self._layout.config))
             ask, beckon = partial(self._ask, fl_ctx, abort_signal), partial(self._beckon, fl_ctx)
             self._fleet = FlareFleet(ask, beckon, config, sites)
             coordinate(self._layout, config, self._fleet)

@@ -4,13 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pfedes.config import Config
-from pfedes.errors import ConfigError, StoreError
+from pfedes.errors import StoreError
 from pfedes.files import parse_json, read, write_atomically, writing
 from pfedes.fleet.flare.keys import Request, sign
 from pfedes.fleet.flare.layout import Layout
@@ -31,6 +31,7 @@ BUILDERS: list[dict[str, Any]] = [
 ]
 OWNER_ONLY = 0o700
 ISSUED = "issued.json"
+LISTED, ADMITTED = "listed", "admitted"
 
 
 def provision(layout: Layout, config: Config) -> list[str]:
@@ -44,7 +45,7 @@ def provision(layout: Layout, config: Config) -> list[str]:
     new = [name for name in names if name not in given and not (layout.kits / name).is_dir()]
     if new or not (layout.server.is_dir() and layout.admin.is_dir()):
         _make(layout, config, new)
-    _note_issued(layout, names)
+    _note_issued(layout, {**dict.fromkeys(names, LISTED), **given})
     return new
 
 
@@ -56,20 +57,19 @@ def provide(layout: Layout, config: Config, name: str, request: Request | None =
     kit = layout.kits / name
     if request is not None or not kit.is_dir():
         _make(layout, config, [name], request)
-    _note_issued(layout, [name])
+    _note_issued(layout, {**issued(layout), name: ADMITTED})
     return kit
 
 
-def issued(layout: Layout) -> list[str]:
-    """Everybody for whom a kit was made."""
+def issued(layout: Layout) -> dict[str, str]:
+    """Everybody for whom a kit was made, and whether they were listed or admitted."""
     path = layout.provision / ISSUED
-    return list(parse_json(path, read(path))) if path.exists() else []
+    return dict(parse_json(path, read(path))) if path.exists() else {}
 
 
-def _note_issued(layout: Layout, names: Iterable[str]) -> None:
-    before = issued(layout)
-    if new := set(names) - set(before):
-        write_atomically(layout.provision / ISSUED, json.dumps(sorted({*before, *new})).encode())
+def _note_issued(layout: Layout, people: Mapping[str, str]) -> None:
+    if people != issued(layout):
+        write_atomically(layout.provision / ISSUED, json.dumps(people).encode())
 
 
 def _make(
@@ -129,8 +129,6 @@ def _remove_stages(project: Path) -> None:
 
 def _project(config: Config) -> dict[str, Any]:
     terms = config.federation
-    if not terms.host:
-        raise ConfigError("federation.host must be a name by which participants find us")
     port = {"fed_learn_port": terms.port, "admin_port": terms.port}
     return {
         "api_version": 3,

@@ -83,6 +83,8 @@ class Layout:
 
     def presence(self) -> Presence:
         path = self.directory / "presence.json"
+        if not path.exists():
+            return Presence({}, {})
         return Presence(**parse_json(path, read(path)))
 
     def write_trouble(self, text: str) -> None:

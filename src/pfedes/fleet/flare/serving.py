@@ -10,7 +10,7 @@ from typing import Any
 from nvflare.fuel.flare_api.flare_api import Session
 
 from pfedes.config import Config, configure
-from pfedes.errors import ConfigError, StoreError
+from pfedes.errors import StoreError
 from pfedes.federation import refuse_if_taken
 from pfedes.files import write_atomically
 from pfedes.fleet.flare.engine import Engine
@@ -21,7 +21,7 @@ from pfedes.fleet.flare.keys import read_request
 from pfedes.fleet.flare.kits import provide, provision
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.sessions import connected, open_session
-from pfedes.names import check_name
+from pfedes.fleet.flare.terms import check_site, check_terms, going_on, with_participants
 from pfedes.run import Run, open_run
 from pfedes.runlock import in_turn
 from pfedes.simulation import Simulation
@@ -37,18 +37,14 @@ Say = Callable[[str], None]
 
 def prepare(layout: Layout, config: Config) -> list[str]:
     """The federation's directory, with kits for all who are named; the names of new ones."""
-    if not config.federation.participants:
-        raise ConfigError("federation.participants must name who may join")
-    if config.participants:
-        raise ConfigError("participants are simulated by 'pfedes run'; who joins from elsewhere is "
-                          "named by federation.participants")  # fmt: skip
+    check_terms(config)
     Simulation(config)  # whatever is wrong with the terms is said before anything is made
     if not layout.is_begun:
         refuse_if_taken(layout.directory)
         layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with in_turn(layout.changing):
         if layout.config.exists():
-            config = _going_on(layout, config)
+            config = going_on(layout, config)
         write_atomically(layout.config, config.to_toml().encode())
         return provision(layout, config)
 
@@ -60,30 +56,15 @@ def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
     """
     if not layout.config.exists():
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
-    check_name(name)
     asked = read_request(name, request) if request is not None else None
     with in_turn(layout.changing):
         config = configure(layout.config)
+        check_site(name, config)
         names = dict.fromkeys((*config.federation.participants, name))
-        config = _with_participants(config, tuple(names))
+        config = with_participants(config, tuple(names))
         kit = provide(layout, config, name, asked)
         write_atomically(layout.config, config.to_toml().encode())
         return kit
-
-
-def _going_on(layout: Layout, config: Config) -> Config:
-    """The configuration of a federation that was here before."""
-    before = configure(layout.config)
-    if before.federation_digest() != config.federation_digest():
-        raise StoreError(f"{layout.directory} is another federation: choose another --out")
-    # Who was admitted later stays.
-    names = dict.fromkeys((*config.federation.participants, *before.federation.participants))
-    return _with_participants(config, tuple(names))
-
-
-def _with_participants(config: Config, names: tuple[str, ...]) -> Config:
-    terms = config.federation.model_copy(update={"participants": names})
-    return config.model_copy(update={"federation": terms})
 
 
 class Serving:
