@@ -17,7 +17,9 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfe
 from nvflare.apis.signal import Signal
 
 from pfedes import ConfigError, StoreError, cli, configure
+from pfedes.errors import DamageError, DiskError
 from pfedes.fleet.flare.controller import Coordinator
+from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.joining import Joining
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.rehearsal import federation_of, write_participant
@@ -191,3 +193,45 @@ def test_a_server_does_not_move(layout: Layout) -> None:
     with pytest.raises(StoreError, match=r"say localhost:8003, .* made for localhost:8002"):
         prepare(layout, moved)
     assert configure(layout.config).federation.port == 8002
+
+
+def test_places_that_cannot_be_written(layout: Layout, tmp_path: Path) -> None:
+    """A file stands where a directory should be, or a kit was not copied whole."""
+    file = tmp_path / "file"
+    file.touch()
+    terms = str(layout.config)
+    for words in (
+        ["serve", terms, "--out", str(file / "federation")],
+        ["rehearse", "--out", str(file / "rehearsal")],
+    ):
+        assert "cannot write" in refused(*words)
+    home = write_participant(tmp_path / "ada", "ada", 0, 2)
+    home.write_text(home.read_text().replace('"state"', f'"{file}/state"'))
+    assert "cannot write" in refused("request", str(home))
+    person = read_participant(home)
+    kit = tmp_path / "kit"
+    shutil.copytree(layout.kits / "ada", kit)
+    with pytest.raises(DiskError, match="cannot write"):
+        Joining(kit, person, print).run(leave=True)
+    elsewhere = person.model_copy(update={"state": str(tmp_path / "state")})
+    (kit / "local" / "privacy.json").mkdir()
+    with pytest.raises(DiskError, match=r"cannot write .*privacy.json"):
+        Joining(kit, elsewhere, print).run(leave=True)
+    (kit / "local" / "resources.json.default").unlink()
+    with pytest.raises(DamageError, match=r"resources.json.default cannot be read"):
+        Joining(kit, elsewhere, print).run(leave=True)
+    with pytest.raises(DiskError, match="cannot write"):
+        Engine("client", kit, "ada", file / "site.log").keep_alive()
+
+
+def test_a_job_that_cannot_be_written_ends_the_command(
+    unmade: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pfedes.fleet.flare.serving as module
+
+    serving = Serving(unmade, print)
+    monkeypatch.setattr(serving, "_connect", MagicMock())
+    monkeypatch.setattr(module, "connected", lambda session: {"ada": "1", "benn": "2"})
+    unmade.job.touch()
+    with pytest.raises(DiskError, match=r"cannot write .*job"):
+        serving._look()

@@ -224,7 +224,13 @@ def test_a_key_that_never_leaves(
     assert cli.execute(["request", str(file)]) == 0
     key = tmp_path / "dan" / "state" / "site.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert "already" in refused("request", str(file))
+    pem = key.read_bytes()
+    Path("dan.csr").unlink()
+    Path("dan.csr").mkdir()  # in the way
+    assert "cannot write dan.csr: " in refused("request", str(file))
+    Path("dan.csr").rmdir()
+    assert cli.execute(["request", str(file)]) == 0  # anew, for the same key
+    assert key.read_bytes() == pem
     words = ["admit", "dan", "--request", "dan.csr", "--federation", str(layout.directory)]
     assert cli.execute(words) == 0
     kit = layout.kits / "dan"

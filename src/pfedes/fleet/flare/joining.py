@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pfedes.config import Config, configure
 from pfedes.errors import ConfigError, StoreError
-from pfedes.files import write_atomically
+from pfedes.files import read, write_atomically, writing
 from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.policy import write_site_policy
 from pfedes.fleet.flare.site import TERMS
@@ -33,7 +33,8 @@ class Joining:
 
     def run(self, *, leave: bool) -> None:
         """Until stopped; with `leave`, until the federation is finished."""
-        self.seat.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with writing(self.seat.state):
+            self.seat.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = f"another 'pfedes join' is at work in {self.seat.directory}"
         with alone(self.seat.directory / "join.lock", taken):
             self._put_key()
@@ -62,7 +63,7 @@ class Joining:
         if not place.exists():
             if not own.exists():
                 raise StoreError(f"{self.kit} has no key, and there is none in {own.parent}")
-            write_atomically(place, own.read_bytes())
+            write_atomically(place, read(own))
 
     def _tell(self, before: SeatRecord | None, record: SeatRecord) -> None:
         if before is None or record.run != before.run:

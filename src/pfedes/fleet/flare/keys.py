@@ -5,14 +5,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 from nvflare.lighter.utils import Identity, generate_cert, load_private_key, serialize_cert
 
-from pfedes.errors import StoreError
-from pfedes.files import parse_json, read, write_atomically
+from pfedes.errors import DamageError, StoreError
+from pfedes.files import parse_json, read, write_atomically, writing
 from pfedes.fleet.flare.layout import Layout
 
 VALID_DAYS = 360  # as FLARE's own
@@ -28,23 +29,41 @@ class Request:
 
 
 def write_request(name: str, key: Path, request: Path) -> None:
-    """A new private key, for its owner alone, and the request that others may see."""
-    if key.exists():
-        raise StoreError(f"{key} is there already: a new key would make the old kit useless")
-    private = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    """The request that others may see, for a private key that is made if there is none.
+
+    A new key would make a kit for the old one useless.
+    """
+    private = _read_key(key) if key.exists() else _make_key(key)
     signed = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .sign(private, hashes.SHA256())
     )
-    key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with writing(request):
+        request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def _make_key(path: Path) -> rsa.RSAPrivateKey:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     pem = private.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.NoEncryption(),
     )
-    write_atomically(key, pem)  # readable by the owner only
-    request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    with writing(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(path, pem)  # readable by the owner only
+    return private
+
+
+def _read_key(path: Path) -> rsa.RSAPrivateKey:
+    try:
+        private = serialization.load_pem_private_key(read(path), None)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        private = None
+    if not isinstance(private, rsa.RSAPrivateKey):
+        raise DamageError(f"{path} is not the private key of an earlier 'pfedes request'")
+    return private
 
 
 def read_request(name: str, path: Path) -> Request:

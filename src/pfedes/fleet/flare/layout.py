@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pfedes.files import parse_json, read, write_atomically
+from pfedes.files import parse_json, read, write_atomically, writing
 from pfedes.runlock import alone
 
 
@@ -73,7 +73,9 @@ class Layout:
 
     def refuse_if_served(self) -> None:
         """Says so before anything is changed under its feet."""
-        if self._serving.exists():
+        with writing(self._serving):
+            may_be_held = self._serving.exists()
+        if may_be_held:
             with self.served():
                 pass
 

@@ -14,6 +14,7 @@ from pfedes.children import python, same_imports
 from pfedes.config import Config, configure
 from pfedes.errors import StoreError
 from pfedes.federation import refuse_if_taken
+from pfedes.files import writing
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.flare.serving import Serving, prepare
 from pfedes.participant import read_participant
@@ -81,14 +82,15 @@ def federation_of(names: tuple[str, ...], rounds: int, port: int = 0) -> Config:
 
 def write_participant(home: Path, name: str, number: int, of: int) -> Path:
     """A participant.toml, and beside it code of the participant's own."""
-    home.mkdir(parents=True)
     code = files("pfedes.fleet.flare").joinpath("rehearsed.py").read_text(encoding="utf-8")
     own = code.replace("MINE, OF = 0, 3", f"MINE, OF = {number}, {of}")
-    (home / "own.py").write_text(own, encoding="utf-8")
     model = MODELS[number % len(MODELS)]
     tree = {"name": name, "model": f"own.py:{model}", "data": "own.py:data", "state": "state"}
     path = home / "participant.toml"
-    path.write_text(tomli_w.dumps(tree), encoding="utf-8")
+    with writing(home):
+        home.mkdir(parents=True)
+        (home / "own.py").write_text(own, encoding="utf-8")
+        path.write_text(tomli_w.dumps(tree), encoding="utf-8")
     return path
 
 

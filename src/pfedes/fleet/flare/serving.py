@@ -10,9 +10,9 @@ from typing import Any
 from nvflare.fuel.flare_api.flare_api import Session
 
 from pfedes.config import Config, configure
-from pfedes.errors import StoreError
+from pfedes.errors import PfedesError, StoreError
 from pfedes.federation import refuse_if_taken
-from pfedes.files import write_atomically
+from pfedes.files import read, remove, write_atomically, writing
 from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.fleet import begun, is_finished, untold
 from pfedes.fleet.flare.gathering import gather
@@ -39,9 +39,10 @@ def prepare(layout: Layout, config: Config) -> list[str]:
     """The federation's directory, with kits for all who are named; the names of new ones."""
     check_terms(config)
     Simulation(config)  # whatever is wrong with the terms is said before anything is made
-    if not layout.is_begun:
-        refuse_if_taken(layout.directory)
-        layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with writing(layout.directory):
+        if not layout.is_begun:
+            refuse_if_taken(layout.directory)
+            layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with in_turn(layout.changing):
         if layout.config.exists():
             config = going_on(layout, config)
@@ -84,7 +85,7 @@ class Serving:
     def run(self) -> Run:
         with ExitStack() as stack:
             stack.enter_context(self.layout.served())
-            self.layout.trouble.unlink(missing_ok=True)  # of a job that nobody saw end
+            remove(self.layout.trouble)  # of a job that nobody saw end
             stack.callback(self.engine.stop)
             stack.callback(self._disconnect)
             while True:
@@ -109,6 +110,8 @@ class Serving:
                 self._job, self._waiting_since = "", time.monotonic()
             if not self._job:
                 self._submit(session)
+        except PfedesError:  # ours: a place that cannot be written, a file that is damaged
+            raise
         except Exception as error:  # FLARE raises whatever: the server is busy, gone, or new
             log.info("the server does not answer: %s", error)
             self._disconnect()
@@ -178,6 +181,6 @@ class Serving:
 
     def _raise_trouble(self) -> None:
         if self.layout.trouble.exists():
-            text = self.layout.trouble.read_text(encoding="utf-8").strip()
-            self.layout.trouble.unlink()
+            text = read(self.layout.trouble).decode().strip()
+            remove(self.layout.trouble)
             raise StoreError(text)
