@@ -194,7 +194,7 @@ class Ground:
     def end(self) -> None:
         for process in self._joined:
             process.kill()
-            process.wait()
+            process.communicate()  # closes its leash, too
 
 
 def accepted(seat: Seat, name: str) -> str:

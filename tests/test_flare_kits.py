@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,7 +23,12 @@ from pfedes.fleet.flare.controller import Coordinator
 from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.joining import Joining
 from pfedes.fleet.flare.layout import Layout, Presence
-from pfedes.fleet.flare.rehearsal import federation_of, write_participant
+from pfedes.fleet.flare.rehearsal import (
+    _see_off,
+    federation_of,
+    start_joining,
+    write_participant,
+)
 from pfedes.fleet.flare.serving import Serving, admit, prepare
 from pfedes.fleet.flare.terms import in_force
 from pfedes.participant import read_participant
@@ -235,3 +241,28 @@ def test_a_job_that_cannot_be_written_ends_the_command(
     unmade.job.touch()
     with pytest.raises(DiskError, match=r"cannot write .*job"):
         serving._look()
+
+
+def test_who_takes_part_in_a_rehearsal_ends_with_it(layout: Layout, tmp_path: Path) -> None:
+    home = write_participant(tmp_path / "ada", "ada", 0, 2).parent
+    process = start_joining(layout.kits / "ada", home, leave=False)
+    try:
+        assert process.stdin is not None
+        process.stdin.close()  # as the kernel does for whoever is gone
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+        process.wait()
+    assert (home / "join.txt").read_text() == ""
+
+
+def test_who_does_not_leave_a_rehearsal(tmp_path: Path) -> None:
+    process = MagicMock()
+    process.wait.side_effect = subprocess.TimeoutExpired("join", 60)
+    with pytest.raises(StoreError, match="ada has not left yet: see"):
+        _see_off("ada", process, tmp_path)
+
+
+def test_a_rehearsal_of_no_rounds_leaves_nothing_behind() -> None:
+    for rounds in ("-1", "0"):
+        assert f"train.rounds = {rounds}" in refused("rehearse", "--rounds", rounds)
