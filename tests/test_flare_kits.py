@@ -185,6 +185,10 @@ def test_what_cannot_change_in_a_run(unmade: Layout, monkeypatch: pytest.MonkeyP
     sent = in_force(unmade, more)
     assert sent.method == Begun.config.method
     assert (sent.train.rounds, sent.federation.timeout) == (9, 5)
+    monkeypatch.setattr(Begun, "config", sent)
+    assert in_force(unmade, more) == sent
+    with pytest.raises(ConfigError, match=r"method\.name = 'pfedes' \(it began with 'fedkd'\)"):
+        in_force(unmade, configure(unmade.config, method="pfedes"))
 
     # Edited while it is served, it ends the job with the same line.
     unmade.config.write_text(other.to_toml())

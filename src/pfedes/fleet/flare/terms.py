@@ -72,11 +72,12 @@ def in_force(layout: Layout, config: Config) -> Config:
             "federation": terms.model_copy(update=meeting),
         }
     )
-    asked = dict(_values(config.model_copy(update={"method": config.method.settled(train)})))
+    began, settled = dict(_values(own)), dict(_values(config.settled()))
     changed = [
-        f"{key} = {asked.get(key)!r} (it began with {value!r})"
-        for key, value in _values(own)
-        if asked.get(key) != value
+        f"{key} = {value!r} (it began with {began.get(key)!r})"
+        for key, value in _values(config)
+        # What was left open was settled when the run began.
+        if value != began.get(key) and value == settled[key]
     ]
     if changed:
         raise ConfigError(
