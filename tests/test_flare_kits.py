@@ -88,8 +88,13 @@ def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
 
 def test_a_kit_that_was_handed_over_is_not_made_again(layout: Layout) -> None:
     before = (layout.kits / "ada" / "startup" / "client.key").read_bytes()
+    elsewhere = layout.provision.rename(layout.directory / "elsewhere")
+    assert prepare(layout, configure(layout.config)) == []  # nobody needs the authority
     for kit in layout.kits.iterdir():
         shutil.rmtree(kit)
+    with pytest.raises(StoreError, match="no longer holds the authority"):
+        prepare(layout, configure(layout.config))
+    elsewhere.rename(layout.provision)
     shutil.rmtree(layout.admin)
     assert prepare(layout, configure(layout.config)) == []
     assert list(layout.kits.iterdir()) == []

@@ -80,8 +80,7 @@ def read_request(name: str, path: Path) -> Request:
 
 def sign(layout: Layout, organisation: str, request: Request) -> bytes:
     """A certificate for the key that a request shows, by the federation's authority."""
-    path = layout.provision / "federation" / "state" / "cert.json"
-    authority = parse_json(path, read(path))
+    authority = parse_json(layout.authority, read(layout.authority))
     root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
     now = datetime.now(UTC)
     certificate = generate_cert(

@@ -68,7 +68,8 @@ def issued(layout: Layout) -> dict[str, str]:
 
 
 def _note_issued(layout: Layout, people: Mapping[str, str]) -> None:
-    if people != issued(layout):
+    # The authority may be kept elsewhere while nobody needs it.
+    if layout.provision.is_dir() and people != issued(layout):
         write_atomically(layout.provision / ISSUED, json.dumps(people).encode())
 
 
@@ -76,6 +77,11 @@ def _make(
     layout: Layout, config: Config, names: Sequence[str], request: Request | None = None
 ) -> None:
     """Whatever a place needs is in it before it appears there."""
+    if layout.server.is_dir() and not layout.authority.exists():
+        raise StoreError(
+            f"{layout.provision} no longer holds the authority that signed the server's "
+            "certificate: put it back, or move kits, server and admin away too"
+        )
     with _provisioned(layout, config) as made:
         if not layout.server.is_dir():
             with _taking(made / config.federation.host, layout.server, COORDINATOR) as work:

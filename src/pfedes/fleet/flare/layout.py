@@ -52,6 +52,7 @@ class Layout:
         self.directory = directory
         self.config = directory / "federation.toml"
         self.provision = directory / "provision"
+        self.authority = self.provision / "federation" / "state" / "cert.json"  # FLARE's names
         self.kits = directory / "kits"
         self.server = directory / "server"
         self.admin = directory / "admin"
