@@ -43,13 +43,15 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     return layout
 
 
-def test_one_coordinator_at_a_time(layout: Layout) -> None:
+def test_one_coordinator_at_a_time(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     terms, out = str(layout.config), str(layout.directory)
     layout.write_trouble("of a job of the first")
     with layout.served():
         assert "another 'pfedes serve' is at work in" in refused("serve", terms, "--out", out)
+        second = Serving(layout, print)
+        monkeypatch.setattr(second.engine, "keep_alive", MagicMock(side_effect=AssertionError))
         with pytest.raises(StoreError, match="another 'pfedes serve'"):
-            Serving(layout, print).run()
+            second.run()
         assert cli.execute(["serve", terms, "--out", out, "--kits-only"]) == 0
     assert layout.trouble.exists()
     layout.trouble.unlink()
