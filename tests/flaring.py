@@ -96,7 +96,7 @@ class Ground:
         shutil.copytree(rehearsal, home)
         self.home = home
         self.layout = Layout(home / "federation")
-        write_server_policy(self.layout.server)  # it names directories
+        write_server_policy(self.layout.server, self.layout.server)  # it names directories
         for name in NAMES:
             shutil.rmtree(self.seat(name).directory)
             (home / name / "join.txt").unlink()
@@ -194,7 +194,7 @@ class Ground:
     def end(self) -> None:
         for process in self._joined:
             process.kill()
-            process.wait()
+            process.communicate()  # closes its leash, too
 
 
 def accepted(seat: Seat, name: str) -> str:

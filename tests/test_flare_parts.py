@@ -261,7 +261,13 @@ def test_a_key_that_never_leaves(
     assert cli.execute(["request", str(file)]) == 0
     key = tmp_path / "dan" / "state" / "site.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert "already" in refused("request", str(file))
+    pem = key.read_bytes()
+    Path("dan.csr").unlink()
+    Path("dan.csr").mkdir()  # in the way
+    assert "cannot write dan.csr: " in refused("request", str(file))
+    Path("dan.csr").rmdir()
+    assert cli.execute(["request", str(file)]) == 0  # anew, for the same key
+    assert key.read_bytes() == pem
     words = ["admit", "dan", "--request", "dan.csr", "--federation", str(layout.directory)]
     assert cli.execute(words) == 0
     kit = layout.kits / "dan"
@@ -283,7 +289,8 @@ def test_a_key_that_never_leaves(
         admit(layout, "eve", Path("dan.csr"))
     (tmp_path / "x.csr").write_text("nonsense")
     with pytest.raises(StoreError, match="is no certificate request"):
-        admit(layout, "eve", Path("x.csr"))
+        admit(layout, "eve", tmp_path / "x.csr")
+    assert not (layout.kits / "eve").exists()
 
 
 def test_wrong_input(layout: Layout, tmp_path: Path) -> None:

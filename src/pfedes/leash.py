@@ -4,6 +4,8 @@ A command line is a JSON list of words on one line of standard input. It is answ
 standard output: the exit code, and the last line that was said on standard error. One process for
 many commands loads torch once.
 
+`python -m pfedes.leash WORD...` carries out that one command line, and leaves as it would.
+
 The parent holds the other end of standard input. When it is gone, however it went, the pipe
 closes, and this process ends at once: commits are atomic, so nothing is lost by it.
 """
@@ -12,6 +14,7 @@ import io
 import json
 import os
 import signal
+import sys
 import threading
 import traceback
 from contextlib import redirect_stderr
@@ -23,14 +26,16 @@ from pfedes.memory import keep_freed_memory
 
 
 def main() -> None:
-    """Answers until the parent is gone."""
+    """Answers until the parent is gone, or carries out the one command line that it was given."""
     for kind in (signal.SIGINT, signal.SIGTERM):
         signal.signal(kind, leave)
     keep_freed_memory()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what commands print must not be taken for answers
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    if words := sys.argv[1:]:
+        sys.exit(execute(words))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what commands print must not be taken for answers
     while True:
         print(json.dumps(_executed(json.loads(requests.get()))), file=answers, flush=True)
 

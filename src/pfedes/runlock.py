@@ -1,4 +1,4 @@
-"""One process at a time on one run directory. A crash does not leave a lock behind."""
+"""One process at a time on one directory. A crash does not leave a lock behind."""
 
 import fcntl
 import os
@@ -17,10 +17,25 @@ PATIENCE = 10.0  # seconds; workers of a killed process end by themselves, a mom
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
     """Keeps other processes off a run; waits for what is left of a killed one."""
-    with _open(state / "lock") as file:
-        if not _taken(file.fileno()):
-            raise StoreError(f"another process is working on {state.parent}")
+    with alone(state / "lock", f"another process is working on {state.parent}"):
         _wait_for_old_workers(state)
+        yield
+
+
+@contextmanager
+def alone(lock: Path, otherwise: str) -> Iterator[None]:
+    """Holds a lock file; while another process does, refuses with the line `otherwise`."""
+    with _open(lock) as file:
+        if not _taken(file.fileno()):
+            raise StoreError(otherwise)
+        yield
+
+
+@contextmanager
+def in_turn(lock: Path) -> Iterator[None]:
+    """Holds a lock file for what takes a moment; waits while another process does."""
+    with _open(lock) as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield
 
 

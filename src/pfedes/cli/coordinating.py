@@ -27,6 +27,8 @@ def show_serving(file: Path, out: Path, *, kits_only: bool, quiet: bool, json: b
 
     say = silent if quiet or json else said
     layout = Layout(out.absolute())
+    if not kits_only:
+        layout.refuse_if_served()
     for name in prepare(layout, configure(file)):
         say(f"{layout.kits / name} is for {name}: hand it over so that nobody else sees it")
     if kits_only:

@@ -13,7 +13,8 @@ def request(
 ) -> None:
     """Make a private key, and a request that the coordinator signs with 'pfedes admit --request'.
 
-    The key stays in the 'state' directory, where 'pfedes join' finds it.
+    The key stays in the 'state' directory, where 'pfedes join' finds it. If one is there already,
+    the request is made anew for it.
     """
     from pfedes.cli.coordinating import show_request
 

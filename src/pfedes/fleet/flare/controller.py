@@ -19,6 +19,7 @@ from pfedes.errors import PfedesError, WireError
 from pfedes.fleet.flare.fleet import Answered, CalledOffError, FlareFleet, coordinate
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.flare.messages import to_payload, to_shareable
+from pfedes.fleet.flare.terms import in_force
 from pfedes.own import kind_and_text
 from pfedes.payload import Payload
 
@@ -59,7 +60,7 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         try:
-            config = configure(self._layout.config)
+            config = in_force(self._layout, configure(self._layout.config))
             sites = sorted(client.name for client in fl_ctx.get_engine().get_clients())
             ask, beckon = partial(self._ask, fl_ctx, abort_signal), partial(self._beckon, fl_ctx)
             self._fleet = FlareFleet(ask, beckon, config, sites)

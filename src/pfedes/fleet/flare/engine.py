@@ -19,6 +19,7 @@ from typing import Literal
 
 from pfedes.children import python, same_imports
 from pfedes.errors import StoreError
+from pfedes.files import writing
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,11 @@ class Engine:
         return self._process.pid if self._process is not None else None
 
     def _start(self) -> None:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
+        with writing(self.output):
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            output = self.output.open("ab")
         ours, theirs = os.pipe()
-        with self.output.open("ab") as output:
+        with output:
             self._process = subprocess.Popen(
                 python("-m", "pfedes.fleet.flare.engine", self.role, str(self.kit), self.name,
                        str(ours)),

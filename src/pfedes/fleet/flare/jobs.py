@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pfedes.files import writing
 from pfedes.fleet.flare.controller import TASK
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.flare.policy import SERVER_CLASS, SITE_CLASS
@@ -42,8 +43,9 @@ def write_job(layout: Layout, sites: Sequence[str]) -> Path:
             "executors": [{"tasks": [TASK], "executor": {"path": SITE_CLASS, "args": {}}}],
         },
     }
-    for name, tree in files.items():
-        path = layout.job / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(tree, indent=2), encoding="utf-8")
+    with writing(layout.job):
+        for name, tree in files.items():
+            path = layout.job / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(tree, indent=2), encoding="utf-8")
     return layout.job

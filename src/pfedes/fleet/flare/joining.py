@@ -6,11 +6,12 @@ from pathlib import Path
 
 from pfedes.config import Config, configure
 from pfedes.errors import ConfigError, StoreError
-from pfedes.files import write_atomically
+from pfedes.files import read, write_atomically, writing
 from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.policy import write_site_policy
 from pfedes.fleet.flare.site import TERMS
 from pfedes.participant import Participant
+from pfedes.runlock import alone
 from pfedes.seat import Seat, SeatRecord
 
 LOOK = 0.5  # seconds between two looks
@@ -32,9 +33,15 @@ class Joining:
 
     def run(self, *, leave: bool) -> None:
         """Until stopped; with `leave`, until the federation is finished."""
-        self.seat.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._put_key()
-        write_site_policy(self.kit, self.participant, self.terms)
+        with writing(self.seat.state):
+            self.seat.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        taken = f"another 'pfedes join' is at work in {self.seat.directory}"
+        with alone(self.seat.directory / "join.lock", taken):
+            self._put_key()
+            write_site_policy(self.kit, self.participant, self.terms)
+            self._stay(leave=leave)
+
+    def _stay(self, *, leave: bool) -> None:
         before = at_first = self.seat.record()  # perhaps of a federation that goes on
         try:
             while True:
@@ -56,7 +63,7 @@ class Joining:
         if not place.exists():
             if not own.exists():
                 raise StoreError(f"{self.kit} has no key, and there is none in {own.parent}")
-            write_atomically(place, own.read_bytes())
+            write_atomically(place, read(own))
 
     def _tell(self, before: SeatRecord | None, record: SeatRecord) -> None:
         if before is None or record.run != before.run:

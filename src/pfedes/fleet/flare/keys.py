@@ -1,60 +1,93 @@
 """Keys that never leave the participant's machine: a request there, a signature here."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 from nvflare.lighter.utils import Identity, generate_cert, load_private_key, serialize_cert
 
-from pfedes.errors import StoreError
-from pfedes.files import parse_json, read, write_atomically
+from pfedes.errors import DamageError, StoreError
+from pfedes.files import parse_json, read, write_atomically, writing
 from pfedes.fleet.flare.layout import Layout
 
 VALID_DAYS = 360  # as FLARE's own
 KEY_BITS = 2048
 
 
+@dataclass(frozen=True)
+class Request:
+    """Who asks, and the public half of the key that they have."""
+
+    name: str
+    key: CertificatePublicKeyTypes
+
+
 def write_request(name: str, key: Path, request: Path) -> None:
-    """A new private key, for its owner alone, and the request that others may see."""
-    if key.exists():
-        raise StoreError(f"{key} is there already: a new key would make the old kit useless")
-    private = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    """The request that others may see, for a private key that is made if there is none.
+
+    A new key would make a kit for the old one useless.
+    """
+    private = _read_key(key) if key.exists() else _make_key(key)
     signed = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .sign(private, hashes.SHA256())
     )
-    key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with writing(request):
+        request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def _make_key(path: Path) -> rsa.RSAPrivateKey:
+    private = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     pem = private.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.NoEncryption(),
     )
-    write_atomically(key, pem)  # readable by the owner only
-    request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    with writing(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(path, pem)  # readable by the owner only
+    return private
 
 
-def sign_request(layout: Layout, name: str, organisation: str, request: Path) -> bytes:
-    """A certificate for the key that a request shows, by the federation's authority."""
+def _read_key(path: Path) -> rsa.RSAPrivateKey:
     try:
-        asked = x509.load_pem_x509_csr(read(request))
+        private = serialization.load_pem_private_key(read(path), None)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        private = None
+    if not isinstance(private, rsa.RSAPrivateKey):
+        raise DamageError(f"{path} is not the private key of an earlier 'pfedes request'")
+    return private
+
+
+def read_request(name: str, path: Path) -> Request:
+    """A request that was made by the holder of a key, for this name."""
+    try:
+        asked = x509.load_pem_x509_csr(read(path))
     except ValueError:
-        raise StoreError(f"{request} is no certificate request: see 'pfedes request'") from None
+        raise StoreError(f"{path} is no certificate request: see 'pfedes request'") from None
     names = [part.value for part in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if not asked.is_signature_valid or names != [name]:
-        raise StoreError(f"{request} is not {name}'s request")
-    path = layout.provision / "federation" / "state" / "cert.json"
-    authority = parse_json(path, read(path))
+        raise StoreError(f"{path} is not {name}'s request")
+    return Request(name, asked.public_key())
+
+
+def sign(layout: Layout, organisation: str, request: Request) -> bytes:
+    """A certificate for the key that a request shows, by the federation's authority."""
+    authority = parse_json(layout.authority, read(layout.authority))
     root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
     now = datetime.now(UTC)
     certificate = generate_cert(
-        subject=Identity(name, organisation),
+        subject=Identity(request.name, organisation),
         issuer=_identity(root),
         signing_pri_key=load_private_key(authority["root_pri_key"]),
-        subject_pub_key=asked.public_key(),
+        subject_pub_key=request.key,
         valid_days=min(VALID_DAYS, (root.not_valid_after_utc - now).days),
     )
     signed: bytes = serialize_cert(certificate)

@@ -2,7 +2,7 @@
 
 DIR/
     federation.toml    the configuration, as `pfedes serve` was given it
-    provision/         the certificate authority and all kits ever made: keep it private
+    provision/         the certificate authority, and who was given a kit: keep it private
     kits/NAME/         what a participant is given
     server/            the server's own workspace: its keys, policies, jobs and logs
     admin/             the keys by which jobs are submitted
@@ -12,14 +12,18 @@ DIR/
     told.json          who was told the end of which run, after which round
     trouble.txt        what ended a job, until the process that submits jobs has seen it
     server.log         what FLARE's server says
+    serving.lock       held by the one `pfedes serve`
+    changing.lock      held while kits are made and federation.toml is changed
 """
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pfedes.files import parse_json, read, write_atomically
+from pfedes.files import parse_json, read, write_atomically, writing
+from pfedes.runlock import alone
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Layout:
         self.directory = directory
         self.config = directory / "federation.toml"
         self.provision = directory / "provision"
+        self.authority = self.provision / "federation" / "state" / "cert.json"  # FLARE's names
         self.kits = directory / "kits"
         self.server = directory / "server"
         self.admin = directory / "admin"
@@ -55,6 +60,25 @@ class Layout:
         self.run = directory / "run"
         self.told = directory / "told.json"
         self.trouble = directory / "trouble.txt"
+        self.changing = directory / "changing.lock"
+        self._serving = directory / "serving.lock"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a federation was made here, or was going to be."""
+        return self.config.exists() or self.changing.exists()
+
+    def served(self) -> AbstractContextManager[None]:
+        """For the one process that runs the server and submits jobs."""
+        return alone(self._serving, f"another 'pfedes serve' is at work in {self.directory}")
+
+    def refuse_if_served(self) -> None:
+        """Says so before anything is changed under its feet."""
+        with writing(self._serving):
+            may_be_held = self._serving.exists()
+        if may_be_held:
+            with self.served():
+                pass
 
     def write_presence(self, presence: Presence) -> None:
         tree = {"connected": dict(presence.connected), "in_job": dict(presence.in_job)}
@@ -62,6 +86,8 @@ class Layout:
 
     def presence(self) -> Presence:
         path = self.directory / "presence.json"
+        if not path.exists():
+            return Presence({}, {})
         return Presence(**parse_json(path, read(path)))
 
     def write_trouble(self, text: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pfedes.config import Config
 from pfedes.consent import Consent
+from pfedes.files import parse_json, read, write_atomically
 from pfedes.fleet.flare.site import PARTICIPANT
 from pfedes.fleet.guest import own_config
 from pfedes.fleet.host import reply_spec
@@ -31,7 +32,7 @@ HEARTBEAT = 30  # seconds without a sign until FLARE's server takes a site for g
 def write_site_policy(kit: Path, participant: Participant, terms: Config) -> None:
     """What this site allows, from the participant's own file and nothing else."""
     local = kit / "local"
-    resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
+    resources = _defaults(local)
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = [SITE_CLASS, FILTER_CLASS, LOGGING]
     resources["allow_log_streaming"] = False  # logs name files, and perhaps data
@@ -44,18 +45,18 @@ def write_site_policy(kit: Path, participant: Participant, terms: Config) -> Non
     _write(kit / PARTICIPANT, participant.model_dump(mode="json"))
 
 
-def write_server_policy(server: Path) -> None:
-    """Jobs and snapshots stay in the federation's directory, and jobs bring no code."""
-    local = server / "local"
-    resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
+def write_server_policy(kit: Path, place: Path) -> None:
+    """Jobs and snapshots stay in the server's place, and jobs bring no code."""
+    local = kit / "local"
+    resources = _defaults(local)
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = [SERVER_CLASS, LOGGING]
     resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT
     storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
-    storage["root_dir"] = str((server / "snapshots").absolute())
+    storage["root_dir"] = str((place / "snapshots").absolute())
     for part in resources["components"]:
         if part["id"] == "job_manager":
-            part["args"]["uri_root"] = str((server / "jobs").absolute())
+            part["args"]["uri_root"] = str((place / "jobs").absolute())
     _write(local / "resources.json", resources)
     _write(local / "authorization.json", _authorization())
 
@@ -105,6 +106,11 @@ def _form(tensor: TensorSpec) -> dict[str, Any]:
     return {"shape": shape, "dtype": str(tensor.dtype).removeprefix("torch.")}
 
 
+def _defaults(local: Path) -> Any:
+    """What FLARE would allow, in a kit that came whole."""
+    path = local / "resources.json.default"
+    return parse_json(path, read(path))
+
+
 def _write(path: Path, tree: Any) -> None:
-    path.write_text(json.dumps(tree, indent=2), encoding="utf-8")
-    path.chmod(0o600)
+    write_atomically(path, json.dumps(tree, indent=2).encode())  # readable by the owner only

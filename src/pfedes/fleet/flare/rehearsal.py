@@ -14,6 +14,7 @@ from pfedes.children import python, same_imports
 from pfedes.config import Config, configure
 from pfedes.errors import StoreError
 from pfedes.federation import refuse_if_taken
+from pfedes.files import writing
 from pfedes.fleet.flare.layout import Layout
 from pfedes.fleet.flare.serving import Serving, prepare
 from pfedes.participant import read_participant
@@ -24,6 +25,8 @@ NAMES = ("ada", "ben", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "jon", 
          "mia", "ned", "ola", "pia", "quin", "rob", "sue", "tom")  # fmt: skip
 MODELS = ("mlp", "cnn", "attention")
 ROUNDS = 3
+LEAVING = 60.0  # seconds after the end of the federation
+ENDING = 10.0  # seconds after a polite kill
 
 Say = Callable[[str], None]
 
@@ -40,11 +43,12 @@ def rehearse(out: Path, participants: int, say: Say, *, rounds: int | None = Non
     """Coordinator and participants, each in processes and a directory of their own."""
     refuse_if_taken(out)
     names = NAMES[:participants]
+    config = federation_of(names, ROUNDS if rounds is None else rounds)
     homes = {name: out / name for name in names}
     for number, name in enumerate(names):
         write_participant(homes[name], name, number, participants)
     layout = Layout(out / "federation")
-    prepare(layout, federation_of(names, rounds or ROUNDS))
+    prepare(layout, config)
     with ExitStack() as stack:
         joined = {}
         for name in names:
@@ -52,8 +56,7 @@ def rehearse(out: Path, participants: int, say: Say, *, rounds: int | None = Non
             stack.callback(_end, joined[name])
         run = Serving(layout, say).run()
         for name, process in joined.items():
-            if process.wait(timeout=60):
-                raise StoreError(f"{name} failed: see {homes[name] / 'join.txt'}")
+            _see_off(name, process, homes[name])
     people = []
     for name in names:
         participant = read_participant(homes[name] / "participant.toml")
@@ -81,28 +84,31 @@ def federation_of(names: tuple[str, ...], rounds: int, port: int = 0) -> Config:
 
 def write_participant(home: Path, name: str, number: int, of: int) -> Path:
     """A participant.toml, and beside it code of the participant's own."""
-    home.mkdir(parents=True)
     code = files("pfedes.fleet.flare").joinpath("rehearsed.py").read_text(encoding="utf-8")
     own = code.replace("MINE, OF = 0, 3", f"MINE, OF = {number}, {of}")
-    (home / "own.py").write_text(own, encoding="utf-8")
     model = MODELS[number % len(MODELS)]
     tree = {"name": name, "model": f"own.py:{model}", "data": "own.py:data", "state": "state"}
     path = home / "participant.toml"
-    path.write_text(tomli_w.dumps(tree), encoding="utf-8")
+    with writing(home):
+        home.mkdir(parents=True)
+        (home / "own.py").write_text(own, encoding="utf-8")
+        path.write_text(tomli_w.dumps(tree), encoding="utf-8")
     return path
 
 
 def start_joining(kit: Path, home: Path, *, leave: bool) -> "subprocess.Popen[bytes]":
-    """`pfedes join` as its owner types it."""
+    """`pfedes join` as its owner types it; it ends when this process is gone, however it went."""
     words = ["join", str(kit), str(home / "participant.toml"), *(["--leave"] if leave else [])]
-    with (home / "join.txt").open("ab") as output:
+    with writing(home):
+        output = (home / "join.txt").open("ab")
+    with output:
         return subprocess.Popen(
-            python("-m", "pfedes", *words),
+            python("-m", "pfedes.leash", *words),
             env=same_imports(),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            process_group=0,
+            process_group=0,  # Ctrl-C is for this process alone
         )
 
 
@@ -113,10 +119,22 @@ def free_port() -> int:
         return port
 
 
+def _see_off(name: str, process: "subprocess.Popen[bytes]", home: Path) -> None:
+    """Everybody has been told the end, and leaves by itself."""
+    try:
+        code = process.wait(LEAVING)
+    except subprocess.TimeoutExpired:
+        raise StoreError(f"{name} has not left yet: see {home / 'join.txt'}") from None
+    if code:
+        raise StoreError(f"{name} failed: see {home / 'join.txt'}")
+
+
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
-        process.wait(timeout=10)
+        process.wait(ENDING)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

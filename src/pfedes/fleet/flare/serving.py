@@ -10,18 +10,20 @@ from typing import Any
 from nvflare.fuel.flare_api.flare_api import Session
 
 from pfedes.config import Config, configure
-from pfedes.errors import ConfigError, StoreError
+from pfedes.errors import PfedesError, StoreError
 from pfedes.federation import refuse_if_taken
-from pfedes.files import write_atomically
+from pfedes.files import read, remove, write_atomically, writing
 from pfedes.fleet.flare.engine import Engine
 from pfedes.fleet.flare.fleet import begun, is_finished, untold
 from pfedes.fleet.flare.gathering import gather
 from pfedes.fleet.flare.jobs import write_job
-from pfedes.fleet.flare.kits import provision, without_key
+from pfedes.fleet.flare.keys import read_request
+from pfedes.fleet.flare.kits import provide, provision
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.flare.sessions import connected, open_session
-from pfedes.names import check_name
+from pfedes.fleet.flare.terms import check_site, check_terms, going_on, with_participants
 from pfedes.run import Run, open_run
+from pfedes.runlock import in_turn
 from pfedes.simulation import Simulation
 
 log = logging.getLogger(__name__)
@@ -35,24 +37,17 @@ Say = Callable[[str], None]
 
 def prepare(layout: Layout, config: Config) -> list[str]:
     """The federation's directory, with kits for all who are named; the names of new ones."""
-    if not config.federation.participants:
-        raise ConfigError("federation.participants must name who may join")
-    if config.participants:
-        raise ConfigError("participants are simulated by 'pfedes run'; who joins from elsewhere is "
-                          "named by federation.participants")  # fmt: skip
+    check_terms(config)
     Simulation(config)  # whatever is wrong with the terms is said before anything is made
-    if layout.config.exists():
-        before = configure(layout.config)
-        if before.federation_digest() != config.federation_digest():
-            raise StoreError(f"{layout.directory} is another federation: choose another --out")
-        # Who was admitted later stays.
-        names = dict.fromkeys((*config.federation.participants, *before.federation.participants))
-        config = _with_participants(config, tuple(names))
-    else:
-        refuse_if_taken(layout.directory)
-    layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomically(layout.config, config.to_toml().encode())
-    return provision(layout, config)
+    with writing(layout.directory):
+        if not layout.is_begun:
+            refuse_if_taken(layout.directory)
+            layout.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with in_turn(layout.changing):
+        if layout.config.exists():
+            config = going_on(layout, config)
+        write_atomically(layout.config, config.to_toml().encode())
+        return provision(layout, config)
 
 
 def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
@@ -62,19 +57,15 @@ def admit(layout: Layout, name: str, request: Path | None = None) -> Path:
     """
     if not layout.config.exists():
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
-    config = configure(layout.config)
-    names = dict.fromkeys((*config.federation.participants, check_name(name)))
-    config = _with_participants(config, tuple(names))
-    provision(layout, config)
-    if request is not None:
-        without_key(layout, name, request)
-    write_atomically(layout.config, config.to_toml().encode())
-    return layout.kits / name
-
-
-def _with_participants(config: Config, names: tuple[str, ...]) -> Config:
-    terms = config.federation.model_copy(update={"participants": names})
-    return config.model_copy(update={"federation": terms})
+    asked = read_request(name, request) if request is not None else None
+    with in_turn(layout.changing):
+        config = configure(layout.config)
+        check_site(name, config)
+        names = dict.fromkeys((*config.federation.participants, name))
+        config = with_participants(config, tuple(names))
+        kit = provide(layout, config, name, asked)
+        write_atomically(layout.config, config.to_toml().encode())
+        return kit
 
 
 class Serving:
@@ -92,8 +83,9 @@ class Serving:
         self._finished_at = 0.0
 
     def run(self) -> Run:
-        self.layout.trouble.unlink(missing_ok=True)  # of a job that nobody saw end
         with ExitStack() as stack:
+            stack.enter_context(self.layout.served())
+            remove(self.layout.trouble)  # of a job that nobody saw end
             stack.callback(self.engine.stop)
             stack.callback(self._disconnect)
             while True:
@@ -118,6 +110,8 @@ class Serving:
                 self._job, self._waiting_since = "", time.monotonic()
             if not self._job:
                 self._submit(session)
+        except PfedesError:  # ours: a place that cannot be written, a file that is damaged
+            raise
         except Exception as error:  # FLARE raises whatever: the server is busy, gone, or new
             log.info("the server does not answer: %s", error)
             self._disconnect()
@@ -136,12 +130,15 @@ class Serving:
 
     def _meet(self, connected: Mapping[str, str]) -> None:
         before = self._presence.connected
-        for name, token in sorted(connected.items()):
+        # A kit still opens the door to somebody who is no participant any more.
+        names = configure(self.layout.config).federation.participants
+        there = {name: connected[name] for name in sorted(names) if name in connected}
+        for name, token in there.items():
             if before.get(name) != token:
                 self.say(f"{name} is connected{' again' if name in before else ''}")
-        for name in sorted(before.keys() - connected.keys()):
+        for name in sorted(before.keys() - there.keys()):
             self.say(f"{name} is gone")
-        self._note(Presence(connected, self._presence.in_job))
+        self._note(Presence(there, self._presence.in_job))
 
     def _note(self, presence: Presence) -> None:
         if presence != self._presence:
@@ -184,6 +181,6 @@ class Serving:
 
     def _raise_trouble(self) -> None:
         if self.layout.trouble.exists():
-            text = self.layout.trouble.read_text(encoding="utf-8").strip()
-            self.layout.trouble.unlink()
+            text = read(self.layout.trouble).decode().strip()
+            remove(self.layout.trouble)
             raise StoreError(text)

@@ -1,0 +1,279 @@
+"""The coordinator's directory: locks, kits and what of a configuration may change."""
+
+import errno
+import json
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+from unittest.mock import MagicMock
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
+
+from nvflare.apis.signal import Signal
+
+from pfedes import ConfigError, StoreError, cli, configure
+from pfedes.errors import DamageError, DiskError
+from pfedes.fleet.flare.controller import Coordinator
+from pfedes.fleet.flare.engine import Engine
+from pfedes.fleet.flare.joining import Joining
+from pfedes.fleet.flare.layout import Layout, Presence
+from pfedes.fleet.flare.rehearsal import (
+    _see_off,
+    federation_of,
+    start_joining,
+    write_participant,
+)
+from pfedes.fleet.flare.serving import Serving, admit, prepare
+from pfedes.fleet.flare.terms import in_force
+from pfedes.participant import read_participant
+from pfedes.runlock import alone
+from test_cli import refused
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    layout = Layout(tmp_path_factory.mktemp("kits") / "federation")
+    prepare(layout, federation_of(("ada",), 1, 8002))
+    return layout
+
+
+def test_one_coordinator_at_a_time(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms, out = str(layout.config), str(layout.directory)
+    layout.write_trouble("of a job of the first")
+    with layout.served():
+        assert "another 'pfedes serve' is at work in" in refused("serve", terms, "--out", out)
+        second = Serving(layout, print)
+        monkeypatch.setattr(second.engine, "keep_alive", MagicMock(side_effect=AssertionError))
+        with pytest.raises(StoreError, match="another 'pfedes serve'"):
+            second.run()
+        assert cli.execute(["serve", terms, "--out", out, "--kits-only"]) == 0
+    assert layout.trouble.exists()
+    layout.trouble.unlink()
+    layout.refuse_if_served()
+
+
+def test_two_are_admitted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pfedes.fleet.flare.serving as module
+
+    layout = Layout(tmp_path)
+    layout.config.write_text(federation_of(("ada",), 1, 8002).to_toml())
+    monkeypatch.setattr(module, "provide", lambda *arguments: time.sleep(0.3))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(admit, layout), ("ben", "cleo")))
+    assert set(configure(layout.config).federation.participants) == {"ada", "ben", "cleo"}
+
+
+def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
+    person = read_participant(write_participant(tmp_path / "ada", "ada", 0, 2))
+    joining = Joining(layout.kits / "ada", person, print)
+    joining.seat.directory.mkdir()
+    with (
+        alone(joining.seat.directory / "join.lock", ""),
+        pytest.raises(StoreError, match="another 'pfedes join' is at work in"),
+    ):
+        joining.run(leave=True)
+    assert not (layout.kits / "ada" / "local" / "participant.json").exists()
+
+
+def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
+    serving = Serving(layout, print)
+    serving._meet({"ada": "1", "mallory": "2"})
+    assert layout.presence() == Presence({"ada": "1"}, {})
+    assert layout.presence().waiting() == ["ada"]
+
+
+def test_a_kit_that_was_handed_over_is_not_made_again(layout: Layout) -> None:
+    before = (layout.kits / "ada" / "startup" / "client.key").read_bytes()
+    elsewhere = layout.provision.rename(layout.directory / "elsewhere")
+    assert prepare(layout, configure(layout.config)) == []  # nobody needs the authority
+    for kit in layout.kits.iterdir():
+        shutil.rmtree(kit)
+    with pytest.raises(StoreError, match="no longer holds the authority"):
+        prepare(layout, configure(layout.config))
+    elsewhere.rename(layout.provision)
+    shutil.rmtree(layout.admin)
+    assert prepare(layout, configure(layout.config)) == []
+    assert list(layout.kits.iterdir()) == []
+    assert (layout.admin / "startup" / "fed_admin.json").exists()
+    assert admit(layout, "ada") == layout.kits / "ada"
+    assert (layout.kits / "ada" / "startup" / "client.key").read_bytes() == before
+    # FLARE counts its stages up to 99; and these hold keys.
+    assert not list(layout.provision.rglob("prod_*"))
+
+
+def test_a_server_without_its_policy_never_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pfedes.fleet.flare.kits as module
+
+    def full(kit: Path, place: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    layout, config = Layout(tmp_path / "federation"), federation_of(("ada",), 1, 8002)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_server_policy", full)
+        with pytest.raises(StoreError, match=r"cannot write .*server: No space left"):
+            prepare(layout, config)
+    assert not layout.server.exists()
+    assert prepare(layout, config) == ["ada"]
+    policy = json.loads((layout.server / "local" / "resources.json").read_text())
+    assert policy["class_list_enforcement_mode"] == "enforce"
+    assert str(layout.server / "jobs") in json.dumps(policy)
+
+
+@pytest.fixture
+def unmade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """A federation of ada and benn, in which FLARE makes nothing."""
+    monkeypatch.setattr("pfedes.fleet.flare.kits._make", lambda *arguments: None)
+    layout = Layout(tmp_path / "federation")
+    layout.provision.mkdir(parents=True)
+    layout.config.write_text(federation_of(("ada",), 2, 8002).to_toml())
+    prepare(layout, federation_of(("ada", "benn"), 2, 8002))
+    return layout
+
+
+def people(layout: Layout) -> tuple[str, ...]:
+    return configure(layout.config).federation.participants
+
+
+def test_a_misspelt_name_does_not_stay(unmade: Layout) -> None:
+    admit(unmade, "dan")
+    assert people(unmade) == ("ada", "benn", "dan")
+    prepare(unmade, federation_of(("ada", "ben"), 2, 8002))
+    assert people(unmade) == ("ada", "ben", "dan")
+    unmade.write_presence(Presence({"ada": "1"}, {}))
+    prepare(unmade, federation_of(("ben",), 2, 8002))
+    assert people(unmade) == ("ben", "ada", "dan")
+
+
+def test_names_that_flare_refuses(unmade: Layout) -> None:
+    before = unmade.config.read_text()
+    for name in ("north.example", "server", "localhost"):
+        with pytest.raises(ConfigError, match="cannot be the name of one who joins"):
+            prepare(unmade, federation_of(("ada", name), 2, 8002))
+        with pytest.raises(ConfigError, match="cannot be the name of one who joins"):
+            admit(unmade, name)
+    host = configure(unmade.config, settings={"federation.host": "fl_example"})
+    with pytest.raises(ConfigError, match=r"federation\.host = 'fl_example' must be a name"):
+        prepare(unmade, host)
+    assert unmade.config.read_text() == before
+
+
+def test_what_cannot_change_in_a_run(unmade: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pfedes.fleet.flare.terms as module
+
+    start = configure(unmade.config, method="fedkd")
+
+    class Begun:
+        config = start.settled()
+
+        class manifest:  # noqa: N801 (an attribute of a run)
+            clients: ClassVar = {"ada": None}
+
+    unmade.config.write_text(start.to_toml())
+    monkeypatch.setattr(module, "begun", lambda layout: Begun)
+    other = configure(unmade.config, settings={"train.lr": 0.5, "method.energy_end": 0.5})
+    with pytest.raises(ConfigError) as refusal:
+        prepare(unmade, other)
+    assert "train.lr = 0.5 (it began with 0.01)" in str(refusal.value)
+    assert "method.energy_end = 0.5 (it began with" in str(refusal.value)
+    assert "batch_size" not in str(refusal.value)
+    changes = {"train.rounds": 9, "federation.timeout": 5, "federation.participants": ["ben"]}
+    more = configure(unmade.config, settings=changes)
+    prepare(unmade, more)
+    assert people(unmade) == ("ben", "ada")
+    # A schedule that was settled by the first number of rounds stays, for participants too.
+    sent = in_force(unmade, more)
+    assert sent.method == Begun.config.method
+    assert (sent.train.rounds, sent.federation.timeout) == (9, 5)
+    monkeypatch.setattr(Begun, "config", sent)
+    assert in_force(unmade, more) == sent
+    with pytest.raises(ConfigError, match=r"method\.name = 'pfedes' \(it began with 'fedkd'\)"):
+        in_force(unmade, configure(unmade.config, method="pfedes"))
+
+    # Edited while it is served, it ends the job with the same line.
+    unmade.config.write_text(other.to_toml())
+    coordinator = Coordinator(str(unmade.directory))
+    monkeypatch.setattr(coordinator, "system_panic", lambda *arguments: None)
+    coordinator.control_flow(Signal(), MagicMock())
+    assert "train.lr = 0.5 (it began with 0.01)" in unmade.trouble.read_text()
+
+
+def test_a_server_does_not_move(layout: Layout) -> None:
+    moved = configure(layout.config, settings={"federation.port": 8003})
+    with pytest.raises(StoreError, match=r"say localhost:8003, .* made for localhost:8002"):
+        prepare(layout, moved)
+    assert configure(layout.config).federation.port == 8002
+
+
+def test_places_that_cannot_be_written(layout: Layout, tmp_path: Path) -> None:
+    """A file stands where a directory should be, or a kit was not copied whole."""
+    file = tmp_path / "file"
+    file.touch()
+    terms = str(layout.config)
+    for words in (
+        ["serve", terms, "--out", str(file / "federation")],
+        ["rehearse", "--out", str(file / "rehearsal")],
+    ):
+        assert "cannot write" in refused(*words)
+    home = write_participant(tmp_path / "ada", "ada", 0, 2)
+    home.write_text(home.read_text().replace('"state"', f'"{file}/state"'))
+    assert "cannot write" in refused("request", str(home))
+    person = read_participant(home)
+    kit = tmp_path / "kit"
+    shutil.copytree(layout.kits / "ada", kit)
+    with pytest.raises(DiskError, match="cannot write"):
+        Joining(kit, person, print).run(leave=True)
+    elsewhere = person.model_copy(update={"state": str(tmp_path / "state")})
+    (kit / "local" / "privacy.json").mkdir()
+    with pytest.raises(DiskError, match=r"cannot write .*privacy.json"):
+        Joining(kit, elsewhere, print).run(leave=True)
+    (kit / "local" / "resources.json.default").unlink()
+    with pytest.raises(DamageError, match=r"resources.json.default cannot be read"):
+        Joining(kit, elsewhere, print).run(leave=True)
+    with pytest.raises(DiskError, match="cannot write"):
+        Engine("client", kit, "ada", file / "site.log").keep_alive()
+
+
+def test_a_job_that_cannot_be_written_ends_the_command(
+    unmade: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pfedes.fleet.flare.serving as module
+
+    serving = Serving(unmade, print)
+    monkeypatch.setattr(serving, "_connect", MagicMock())
+    monkeypatch.setattr(module, "connected", lambda session: {"ada": "1", "benn": "2"})
+    unmade.job.touch()
+    with pytest.raises(DiskError, match=r"cannot write .*job"):
+        serving._look()
+
+
+def test_who_takes_part_in_a_rehearsal_ends_with_it(layout: Layout, tmp_path: Path) -> None:
+    home = write_participant(tmp_path / "ada", "ada", 0, 2).parent
+    process = start_joining(layout.kits / "ada", home, leave=False)
+    try:
+        assert process.stdin is not None
+        process.stdin.close()  # as the kernel does for whoever is gone
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+        process.wait()
+    assert (home / "join.txt").read_text() == ""
+
+
+def test_who_does_not_leave_a_rehearsal(tmp_path: Path) -> None:
+    process = MagicMock()
+    process.wait.side_effect = subprocess.TimeoutExpired("join", 60)
+    with pytest.raises(StoreError, match="ada has not left yet: see"):
+        _see_off("ada", process, tmp_path)
+
+
+def test_a_rehearsal_of_no_rounds_leaves_nothing_behind() -> None:
+    for rounds in ("-1", "0"):
+        assert f"train.rounds = {rounds}" in refused("rehearse", "--rounds", rounds)
