@@ -156,8 +156,10 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     good = {"kind": "reply", "client": "ada", "up/card": card}
     more = json.dumps(asdict(Card("fay", 5, (3, 8, 8), classes={0: 5})))
     few = json.dumps({**asdict(Card("gus", 5, (3, 8, 8))), "samples": 5.5})
+    huge = json.dumps(asdict(Card("jim", 5, (2**40, 8, 8))))
     answers |= {
         "ada": Payload({}, good),
+        "jim": Payload({}, {"kind": "reply", "client": "jim", "up/card": huge}),
         "ben": Payload({}, good),
         "fay": Payload({}, {"kind": "reply", "client": "fay", "up/card": more}),
         "gus": Payload({}, {"kind": "reply", "client": "gus", "up/card": few}),
@@ -173,7 +175,7 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     )
     fleet.greet()
     assert fleet.reachable == {"ada"}
-    assert fleet.refusals.keys() == {"ben", "cleo", "eve", "fay", "gus", "hal", "ida"}
+    assert fleet.refusals.keys() == {"ben", "cleo", "eve", "fay", "gus", "hal", "ida", "jim"}
     assert all(reason.isprintable() for reason in fleet.refusals.values())
     task = Task("r", "ada", 1, 0, Payload())
     for answer in (

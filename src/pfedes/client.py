@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 Count = Annotated[int, Field(ge=1, le=UNBOUNDED)]
 Label = Annotated[int, Field(ge=0)]
-Side = Annotated[int, Field(ge=1, le=2**20)]
-"""A dimension of an input: models are built for it, whoever names it."""
 
 Parameters = dict[str, tuple[str, tuple[int, ...]]]
 """Names of a model's tensors, with type and shape."""
@@ -39,11 +37,11 @@ class Card:
 
     name: Name
     samples: Count
-    shape: Annotated[tuple[Side, ...], Field(min_length=1)]
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)]
     accepted: Annotated[int, Field(ge=0)] = 0
     parameters: Parameters | None = None
     classes: dict[Label, Count] | None = None  # training samples of each class it has
-    width: Side | None = None  # of the representation
+    width: Count | None = None  # of the representation
 
     def revealing(self, needs: Collection[str]) -> "Card":
         """The card without anything that the method does not need."""

@@ -37,6 +37,7 @@ Beckon = Callable[[str], None]
 
 
 GREETING = 300  # seconds, at least, to load a model and data for the first time
+LARGEST_SIDE = 2**22  # of inputs and representations: the server builds networks for them
 ENTRIES = ("parameters", "classes", "width")  # of a card, where a method needs them
 
 
@@ -178,6 +179,8 @@ class FlareFleet:
             raise WireError("it is somebody else's")
         if any((getattr(card, entry) is None) == (entry in self._needs) for entry in ENTRIES):
             raise WireError("there is more or less on it than the method needs")
+        if max(*card.shape, card.width or 0) > LARGEST_SIDE:
+            raise WireError(f"inputs or a representation with more than {LARGEST_SIDE:,} numbers")
         if any(label >= self._classes for label in card.classes or ()):
             raise WireError("there are classes on it that the federation does not have")
         return replace(card, accepted=0)
