@@ -1,0 +1,60 @@
+"""What is published is what the finished runs in `results/` say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pfedes.paper import experiment_named
+from pfedes.paper.experiment import Results
+from pfedes.paper.scale import LAPTOP
+from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS
+from pfedes.paper.tables import seeds_of, setting
+from pfedes.paper.writing import texts
+
+PROJECT = Path(__file__).parents[1]
+PUBLISHED = PROJECT / "results" / "laptop"
+RESULTS = Results(LAPTOP, PUBLISHED)
+PAGES = (
+    *("ablation", "claims", "convergence", "enhanced", "individual", "models"),
+    *("table-heterogeneous", "tradeoff", "tsne"),
+)
+TABLES = [("heterogeneous", "cifar10")]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_published_is_made_from_its_runs(name: str) -> None:
+    experiment = experiment_named(name)
+    again = texts(experiment.show(RESULTS), experiment, RESULTS)
+    there = {
+        path.name: path.read_text()
+        for path in (PUBLISHED / name).iterdir()
+        if path.suffix in (".md", ".csv", ".tex")
+    }
+    assert there == again
+
+
+@pytest.mark.parametrize(("kind", "data"), TABLES)
+def test_the_documents_numbers_are_the_runs(kind: str, data: str) -> None:
+    expected = [
+        [NAMES[method], *(accuracy(method, data, clients, kind) for clients in SCENARIOS)]
+        for method in COMPARED
+    ]
+    assert any(any(numbers) for _, *numbers in expected)
+    text = (PROJECT / "docs" / "reproduce.md").read_text()
+    heading = f"### {kind.capitalize()} models, {DATA[data]}\n"
+    (section,) = re.findall(rf"^{heading}(.*?)^#", text, re.M | re.S)
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    assert [[cell.strip() for cell in line[1:-1].split("|")] for line in lines] == expected
+
+
+def accuracy(method: str, data: str, clients: int, kind: str) -> str:
+    cell = setting(method, data, clients, homogeneous=kind == "homogeneous")
+    return str(RESULTS.accuracy(seeds_of(cell)))
+
+
+def test_results_hold_no_models() -> None:
+    files = [path for path in PUBLISHED.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if path.suffix in (".safetensors", ".pt")]
+    assert sum(path.stat().st_size for path in files) < 10_000_000
