@@ -153,6 +153,10 @@ def test_a_table_without_runs_says_so_in_a_line(tmp_path: Path) -> None:
     results = Results(SMOKE, tmp_path)
     table = experiment_named("table-homogeneous")
     assert "42 empty cells: not run yet." in table.show(results).notes
+    for name, panels in (("convergence", 6), ("individual", 6), ("tradeoff", 2), ("noniid", 2)):
+        figure = experiment_named(name).show(results).figures[name]
+        said = [text.get_text() for axes in figure.axes for text in axes.texts]
+        assert said == ["not run yet"] * panels
     assert list(origin(table, results))[1:] == ["None of its 42 runs is finished."]
 
 

@@ -111,7 +111,7 @@ def cheaper(results: Results, what: str, unit: str) -> Claim:
     says = f"1/{theirs:g} of FedProto's {unit} until the target"
     ratios = [(race, ratio) for race in races(results) if (ratio := race.ratio(what)) is not None]
     listed = ", ".join(
-        f"{DATA[race.data]} N={race.clients} 1/{ratio:.2f} (to {race.target:.0%})"
+        f"{DATA[race.data]} N={race.clients} {share(ratio)} (to {race.target:.0%})"
         for race, ratio in ratios
     )
     reached = any(ratio >= (theirs or 0) for _, ratio in ratios)
@@ -119,9 +119,16 @@ def cheaper(results: Results, what: str, unit: str) -> Claim:
     return Claim(says, listed, True if reached else False if known else None)
 
 
+def share(ratio: float) -> str:
+    """What pFedES takes of what FedProto does, which takes so many times as much."""
+    return f"1/{ratio:.2f}" if ratio >= 1 else f"{1 / ratio:.2f} times as much"
+
+
 def cheaper_per_round(results: Results, what: str, unit: str) -> Claim:
     found = [(race, race.ratio_per_round(what)) for race in races(results)]
-    listed = ", ".join(f"{DATA[race.data]} N={race.clients} 1/{ratio:.2f}" for race, ratio in found)
+    listed = ", ".join(
+        f"{DATA[race.data]} N={race.clients} {share(ratio)}" for race, ratio in found
+    )
     agrees = decided([ratio > 1 for _, ratio in found], len(SETTINGS))
     return Claim(f"less {unit} than FedProto in a round", listed, agrees)
 

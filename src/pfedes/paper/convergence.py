@@ -1,15 +1,12 @@
 """Figures 3 and 4: accuracy against rounds, and its distribution over clients."""
 
-from collections.abc import Iterable
-
 import matplotlib as mpl
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.panels import leave_empty, legend
 from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, label
 from pfedes.paper.tables import cells, setting
 from pfedes.report.figures import STYLE, method_style
@@ -49,6 +46,8 @@ def curves(results: Results) -> Exhibit:
                     )
                 axes.set_title(label(data, clients, results.scale.sources), fontsize=9)
                 axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+                if not axes.lines:
+                    leave_empty(axes)
         for axes in grid[-1]:
             axes.set_xlabel("round")
         for line in grid:
@@ -61,25 +60,6 @@ def curves(results: Results) -> Exhibit:
 def at(accuracies: list[float], share: float) -> float:
     """The accuracy after a share of the rounds."""
     return accuracies[round(share * (len(accuracies) - 1))]
-
-
-def legend(figure: Figure, panels: Iterable[Axes]) -> None:
-    """One legend for all panels, of every line that is in any of them."""
-    handles: dict[str, Artist] = {}
-    for axes in panels:
-        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(name, handle)
-    if handles:
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=min(7, len(handles)),
-            fontsize=8,
-            frameon=False,
-            handlelength=2.6,
-            columnspacing=1.2,
-        )
 
 
 def boxes(results: Results) -> Exhibit:
@@ -96,7 +76,9 @@ def boxes(results: Results) -> Exhibit:
                     for method in COMPARED
                     if (record := results.record(setting(method, data, clients, homogeneous=False)))
                 }
-                if found:
+                if not found:
+                    leave_empty(axes)
+                else:
                     axes.boxplot(
                         found.values(),
                         tick_labels=found.keys(),

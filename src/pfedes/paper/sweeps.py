@@ -7,6 +7,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.panels import leave_empty
 from pfedes.paper.scale import Scale
 from pfedes.paper.setting import DATA, NAMES, Setting, label, option
 from pfedes.report.figures import STYLE, method_style
@@ -138,6 +139,8 @@ def lines(results: Results, axes: Sequence[Axis]) -> Figure:
                 panel.plot(
                     list(found), list(found.values()), label=NAMES[method], **method_style(method)
                 )
+            if not any(len(line.get_xdata()) for line in panel.lines):
+                leave_empty(panel)
             panel.set_xticks(list(axis.values[data]))
             panel.set_xlabel(f"{axis.symbol}, {axis.name}")
             title = label(data, 100, results.scale.sources)

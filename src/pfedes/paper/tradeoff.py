@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from pfedes.costs import until
 from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.panels import leave_empty
 from pfedes.paper.published import published
 from pfedes.paper.record import Record
 from pfedes.paper.setting import DATA, NAMES, SCENARIOS, label
@@ -182,6 +183,8 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
                     ha="center",
                     va="bottom" if above else "top",
                 )
+            if not points:
+                leave_empty(axes)
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
             axes.xaxis.set_major_formatter(lambda value, _: count(value))

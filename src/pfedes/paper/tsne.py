@@ -8,7 +8,8 @@ import torch
 from matplotlib.figure import Figure
 
 from pfedes.models.head import represent
-from pfedes.paper.experiment import NOT_RUN, Exhibit, Experiment, Measure, Results
+from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
+from pfedes.paper.panels import leave_empty
 from pfedes.paper.setting import NAMES, label
 from pfedes.paper.tables import setting
 from pfedes.report.figures import STYLE
@@ -59,7 +60,7 @@ def show(results: Results) -> Exhibit:
             axes.grid(False)
             axes.set_title(NAMES[method], fontsize=9)
             if found is None:
-                axes.text(0.5, 0.5, NOT_RUN, transform=axes.transAxes, ha="center")
+                leave_empty(axes)
                 continue
             plot(figure, axes, found)
             rows.append(
