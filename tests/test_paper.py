@@ -42,7 +42,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "done").exists():
-            done = command("all", "--out", str(shared / "out"), "--quiet")
+            done = command("all", "--out", str(shared / "out"), "--quiet", timeout=1800)
             assert done.returncode == 0, done.stderr
             pages = [Path(line).parent.name for line in done.stdout.splitlines()]
             assert pages == list(experiments())
