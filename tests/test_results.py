@@ -19,7 +19,7 @@ PAGES = (
     *("ablation", "claims", "convergence", "enhanced", "individual", "models"),
     *("table-heterogeneous", "tradeoff", "tsne"),
 )
-TABLES = [("heterogeneous", "cifar10")]
+TABLES = [("heterogeneous", "cifar10"), ("heterogeneous", "cifar100")]
 
 
 @pytest.mark.parametrize("name", PAGES)
