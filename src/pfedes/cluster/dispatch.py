@@ -109,7 +109,9 @@ class Dispatch(Generic[T, R]):
 
     @property
     def flying(self) -> list[T]:
-        return list({id(f.errand): f.errand.item for f in self._flights}.values())
+        """What workers are at; a result that is only being put away occupies none of them."""
+        flights = (flight for flight in self._flights if not flight.claimed)
+        return list({id(f.errand): f.errand.item for f in flights}.values())
 
     def step(self, seconds: float) -> list[R]:
         """Moves everything on, waiting so long for something to happen; what is done now."""
