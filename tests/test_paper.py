@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +20,12 @@ from pfedes.paper.experiment import Accuracy, Results, cell_of
 from pfedes.paper.origin import origin
 from pfedes.paper.performing import Work
 from pfedes.paper.published import published
+from pfedes.paper.record import Record
 from pfedes.paper.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
 from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
 from pfedes.paper.sweeps import EXTRACTOR_EPOCHS, MU, NON_IID, PARTICIPATION, epochs
 from pfedes.paper.tables import cells, from_paper, setting
+from pfedes.sweep import Outcome
 
 
 def command(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
@@ -268,6 +272,36 @@ def test_nothing_is_run_twice_and_everything_can_be_drawn_again(
     assert str(everything) not in "".join(
         p.read_text() for p in Path("kept").glob("cells/*/*.json")
     )
+    # And somebody who has nothing else need not run anything of it again.
+    fresh = Work(list(experiments().values()), SMOKE, tmp_path / "fresh", archive=Path("kept"))
+    assert fresh.missing() == []
+    done = command("claims", "--out", "fresh", "--archive", "kept", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert Path("fresh/claims/README.md").read_bytes() == Path("kept/claims/README.md").read_bytes()
+    assert not list(Path("fresh").glob("cells/*/state"))
+
+
+def test_a_run_is_archived_when_it_ends_and_not_with_the_last(tmp_path: Path) -> None:
+    experiment = experiment_named("tsne")
+    work = Work([experiment], SMOKE, tmp_path / "out", archive=tmp_path / "kept")
+
+    def interrupt(working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
+        if (tmp_path / "kept").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work.perform([experiment], jobs=1, watch=interrupt)
+    first, second = work.cells()
+    kept = tmp_path / "kept" / "cells" / first.name
+    assert Record.of(kept, first.config) is not None
+    assert (kept / "tsne.json").is_file()
+    elsewhere = Work([experiment], SMOKE, tmp_path / "elsewhere", archive=tmp_path / "kept")
+    assert [cell.name for cell in elsewhere.missing()] == [second.name]
+    elsewhere.bring()
+    assert [cell.name for cell in replace(elsewhere, archive=None).missing()] == [second.name]
+    # A copy that was interrupted is no record.
+    (kept / "summary.json").unlink()
+    assert len(Work([experiment], SMOKE, tmp_path / "third", archive=work.archive).missing()) == 2
 
 
 def test_the_plan_starts_nothing(tmp_path: Path) -> None:

@@ -41,7 +41,10 @@ def paper(
     ] = False,
     archive: Annotated[
         Path | None,
-        typer.Option(help="Also copy configurations, results and rows of finished runs there."),
+        typer.Option(
+            help="Keep configurations, results and rows of finished runs there too, and run "
+            "nothing again that is finished there."
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages.")] = False,
 ) -> None:

@@ -63,13 +63,16 @@ def run_experiments(
     root = out or Path("runs") / f"paper-{scale.name}"
     if root.exists() and not root.is_dir():
         raise StoreError(f"{root} exists and is not a directory: choose another --out")
-    work = Work(chosen, scale, root, str(data_dir.expanduser().absolute()) if data_dir else "")
+    data = str(data_dir.expanduser().absolute()) if data_dir else ""
+    work = Work(chosen, scale, root, data, archive)
     if plan:
         _print_plan(work, jobs)
         return
     if count:
         print(len(work.cells()))
-    elif cell is not None:
+        return
+    work.bring()
+    if cell is not None:
         only = nth(work.cells(), cell)
         results = _perform(work, only, jobs, runtime, keep_states, quiet)
         if Record.of(only.directory, only.config) is None:
@@ -79,10 +82,10 @@ def run_experiments(
         results = Results(scale, root)
         if not draw:
             results = _perform(work, None, jobs, runtime, keep_states, quiet)
-        _show(work, results, archive, quiet)
+        _show(work, results, quiet)
 
 
-def _show(work: Work, results: Results, archive: Path | None, quiet: bool) -> None:
+def _show(work: Work, results: Results, quiet: bool) -> None:
     for experiment in work.experiments:
         exhibit = experiment.show(results)
         written = write(exhibit, experiment, results)
@@ -90,10 +93,7 @@ def _show(work: Work, results: Results, archive: Path | None, quiet: bool) -> No
             print(written[0])
         else:
             _print(experiment, exhibit, written[0])
-    if archive is not None:
-        for cell in work.cells():
-            if (record := Record.of(cell.directory, cell.config)) is not None:
-                record.archive(archive / "cells" / cell.name)
+    work.put_away(work.cells())
 
 
 def _perform(

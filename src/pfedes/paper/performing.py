@@ -15,12 +15,17 @@ from pfedes.sweep import Cell, Outcome, Watcher, run_cells
 
 @dataclass(frozen=True)
 class Work:
-    """The runs of some experiments at one scale, below one directory."""
+    """The runs of some experiments at one scale, below one directory.
+
+    An archive is where their records are copied to. What is finished there is not run again, so
+    that one which travels with a repository is gone on with from a fresh clone.
+    """
 
     experiments: Sequence[Experiment]
     scale: Scale
     root: Path
     data_dir: str = ""
+    archive: Path | None = None
 
     def cells(self) -> list[Cell]:
         """Every run once, however many experiments want it."""
@@ -34,7 +39,19 @@ class Work:
         return list(found.values())
 
     def missing(self) -> list[Cell]:
-        return [cell for cell in self.cells() if Record.of(cell.directory, cell.config) is None]
+        return [cell for cell in self._unfinished() if self._archived(cell) is None]
+
+    def bring(self) -> None:
+        """Fetches from the archive what only it has."""
+        for cell in self._unfinished():
+            if (record := self._archived(cell)) is not None:
+                record.archive(cell.directory)
+
+    def put_away(self, cells: Sequence[Cell]) -> None:
+        """Copies the records of finished runs to the archive, if there is one."""
+        for cell in cells if self.archive is not None else ():
+            if (record := Record.of(cell.directory, cell.config)) is not None:
+                record.archive(self._shelf(cell))
 
     def perform(
         self,
@@ -59,15 +76,29 @@ class Work:
             if watch is not None:
                 watch(working, outcomes)
             for outcome in outcomes:
-                if keeper is not None and outcome.run is not None and outcome.cell.name not in told:
+                if outcome.run is not None and outcome.cell.name not in told:
                     told.add(outcome.cell.name)
-                    keeper.settle(outcome.cell)
+                    if keeper is not None:
+                        keeper.settle(outcome.cell)
+                    self.put_away([outcome.cell])
 
         cells = [cell for cell in self.missing() if only is None or cell.name == only.name]
         outcomes = run_cells(cells, jobs=jobs, watch=look, cluster=cluster)
         look({}, outcomes)
         reasons = {outcome.cell.name: outcome.reason for outcome in outcomes if outcome.reason}
         return Results(self.scale, self.root, reasons)
+
+    def _unfinished(self) -> list[Cell]:
+        return [cell for cell in self.cells() if Record.of(cell.directory, cell.config) is None]
+
+    def _archived(self, cell: Cell) -> Record | None:
+        if self.archive is None or (cell.directory / "state").is_dir():
+            return None  # what is under way here is gone on with
+        return Record.of(self._shelf(cell), cell.config)
+
+    def _shelf(self, cell: Cell) -> Path:
+        assert self.archive is not None
+        return self.archive / "cells" / cell.name
 
 
 class Keeper:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pfedes.config import Config, configure
 from pfedes.errors import DamageError
-from pfedes.files import parse_json, read, write_atomically
+from pfedes.files import parse_json, read, write_atomically, writing
 from pfedes.population import client_names
 from pfedes.recorder import Row
 from pfedes.report.formats import counted
@@ -72,10 +72,17 @@ class Record:
         )
 
     def archive(self, directory: Path) -> None:
-        """Copies the record, and what was measured on its run, without any state."""
-        directory.mkdir(parents=True, exist_ok=True)
-        measured = sorted(path.name for path in self.directory.glob("*.json"))
-        for name in dict.fromkeys([*KEPT, *measured]):
+        """Copies the record, and what was measured on its run, without any state.
+
+        What makes it a record comes last: one that was interrupted is none.
+        """
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        packed = self.directory / PACKED
+        rows = read(packed) if packed.is_file() else _packed(read(self.directory / CLIENTS))
+        write_atomically(directory / PACKED, rows)
+        measured = {path.name for path in self.directory.glob("*.json")}
+        for name in (*sorted(measured.difference(KEPT)), *KEPT):
             content = read(self.directory / name)
             if name == "environment.json":
                 # The command holds paths that mean nothing elsewhere.
@@ -83,9 +90,6 @@ class Record:
                 kept = {key: value for key, value in facts.items() if key != "command"}
                 content = json.dumps(kept, indent=2).encode()
             write_atomically(directory / name, content)
-        packed = self.directory / PACKED
-        rows = read(packed) if packed.is_file() else _packed(read(self.directory / CLIENTS))
-        write_atomically(directory / PACKED, rows)
 
     def _client_rows(self) -> Iterator[Any]:
         packed = self.directory / PACKED
