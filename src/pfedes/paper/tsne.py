@@ -5,19 +5,23 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from pfedes.models.head import represent
 from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
 from pfedes.paper.panels import leave_empty
 from pfedes.paper.setting import NAMES, label
 from pfedes.paper.tables import setting
-from pfedes.report.figures import STYLE
+from pfedes.report.figures import GREY, STYLE
 from pfedes.run import Run
 from pfedes.table import Table
 
 METHODS = ("fedproto", "pfedes")
 MARKS = "os^vD*PXd>"
+COLOURS = mpl.color_sequences["petroff10"]
+"""Ten that the colour-blind tell apart: as many as there are classes."""
 SAMPLES = 100
 """Of each client's test images; all of them would hide one another."""
 
@@ -50,10 +54,10 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def show(results: Results) -> Exhibit:
-    """A panel per method: colour is the class, the mark the client."""
+    """A panel per method."""
     rows = []
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 4.0))
+        figure = Figure(figsize=(7.2, 4.3))
         for axes, method in zip(figure.subplots(1, len(METHODS)), METHODS, strict=True):
             found = results.measured(cell(method), MEASURE)
             axes.set(xticks=[], yticks=[])
@@ -62,7 +66,9 @@ def show(results: Results) -> Exhibit:
             if found is None:
                 leave_empty(axes)
                 continue
-            plot(figure, axes, found)
+            plot(axes, found)
+            if not figure.legends:
+                explain(figure, found)
             rows.append(
                 [
                     NAMES[method],
@@ -82,35 +88,42 @@ def show(results: Results) -> Exhibit:
     return Exhibit({"tsne": Table(columns, rows)}, {"tsne": figure}, notes)
 
 
-def plot(figure: Figure, axes: Any, found: dict[str, Any]) -> None:
+def plot(axes: Axes, found: dict[str, Any]) -> None:
     x, y, classes, clients = (np.array(found[key]) for key in ("x", "y", "class", "client"))
-    colours = mpl.colormaps["tab10" if classes.max() < 10 else "tab20"]
     for client in np.unique(clients):
         chosen = clients == client
         axes.scatter(
             x[chosen],
             y[chosen],
-            c=[colours(int(kind) % colours.N) for kind in classes[chosen]],
-            marker=MARKS[client % len(MARKS)],
+            c=[colour(kind) for kind in classes[chosen]],
+            marker=mark(client),
             s=9,
             linewidths=0.2,
             edgecolors="white",
-            label=f"client {client}",
         )
-    if figure.axes[0] is axes:
-        handles, names = axes.get_legend_handles_labels()
-        legend = figure.legend(
-            handles,
-            names,
-            loc="outside lower center",
-            ncols=5,
-            fontsize=7,
-            frameon=False,
-            title="marked by client, coloured by class",
-            title_fontsize=8,
-        )
-        for handle in filter(None, legend.legend_handles):
-            mpl.artist.setp(handle, facecolor="#555555")
+
+
+def explain(figure: Figure, found: dict[str, Any]) -> None:
+    """Below both panels: whose mark, and of which class the colour."""
+    clients, classes = (sorted(set(found[key])) for key in ("client", "class"))
+    entries = [(mark(client), GREY, f"client {client}") for client in clients]
+    entries += [("o", colour(kind), f"class {kind}") for kind in classes]
+    figure.legend(
+        [Line2D([], [], linestyle="", marker=m, color=c, markersize=4) for m, c, _ in entries],
+        [name for *_, name in entries],
+        loc="outside lower center",
+        ncols=5,
+        fontsize=7,
+        frameon=False,
+    )
+
+
+def mark(client: int) -> str:
+    return MARKS[client % len(MARKS)]
+
+
+def colour(kind: int) -> Any:
+    return COLOURS[kind % len(COLOURS)]
 
 
 def cell(method: str) -> Any:
