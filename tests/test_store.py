@@ -1,6 +1,8 @@
 """What is on disk is whole, checked, and no more than is needed."""
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 from pfedes import Card, Payload, Scores, StoreError
 from pfedes.clientstore import ClientStore, Version
 from pfedes.errors import DiskError
-from pfedes.files import append, write_atomically
+from pfedes.files import append, publish, write_atomically
 from pfedes.manifest import Extent, Manifest, Standing
 from pfedes.runlock import locked
 from pfedes.store import RunStore, roster_bytes, roster_name, server_name
@@ -219,6 +221,17 @@ def test_rows_end_where_they_were_committed(tmp_path: Path) -> None:
     assert rows(one) == [{"round": 1}]
     with pytest.raises(StoreError, match="do not match their checksum"):
         rows(two)
+
+
+def test_what_is_published_others_may_read_and_nothing_else(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_atomically(tmp_path / "own", b"mine")
+        publish(tmp_path / "page", b"for all")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"own": 0o600, "page": 0o644}
 
 
 def test_a_failed_write_leaves_the_old_file(

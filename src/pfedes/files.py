@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,22 +20,28 @@ Buffer = bytes | memoryview | PickleBuffer
 BLOCK = 2**16  # bytes that are looked through at a time
 
 
-def write_atomically(path: Path, data: Buffer) -> None:
-    """Writes beside the place, flushes to the disk, then renames."""
+def write_atomically(path: Path, data: Buffer, *, mode: int = 0o600) -> None:
+    """Writes beside the place, flushes to the disk, then renames. Others cannot read it."""
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(None, "it is a directory")
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        work = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
         try:
+            handle = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, path)
+            os.replace(work, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            work.unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
+
+
+def publish(path: Path, data: Buffer) -> None:
+    """The same, for whoever may read other files of this user: what people show each other."""
+    write_atomically(path, data, mode=0o666)  # less the umask
 
 
 @contextmanager

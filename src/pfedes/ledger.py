@@ -16,7 +16,7 @@ from pfedes.config import Config
 from pfedes.data.dataset import Progress, silent
 from pfedes.environment import environment
 from pfedes.errors import DamageError
-from pfedes.files import write_atomically
+from pfedes.files import publish
 from pfedes.fleet.base import Task
 from pfedes.manifest import Extent, Manifest, MetricsFile, Standing
 from pfedes.methods.base import Context
@@ -102,7 +102,7 @@ class Ledger:
         store.go_back(round)
         store.sweep()
         store.tidy(config.runtime.keep_rounds)
-        write_atomically(store.directory / "config.toml", config.to_toml().encode())
+        publish(store.directory / "config.toml", config.to_toml().encode())
         ledger = cls(store, config)
         for name, extent in ledger.manifest.metrics.items():
             store.append(name, [], extent)

@@ -13,7 +13,7 @@ from pfedes.config import Config, configure
 from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError, StoreError, unknown
 from pfedes.facts import Moment
-from pfedes.files import write_atomically
+from pfedes.files import publish
 from pfedes.fleet.base import Task
 from pfedes.manifest import Manifest
 from pfedes.payload import Payload
@@ -179,4 +179,4 @@ class Run:
     def write_results(self, simulation: Simulation | None = None, *, report: bool = True) -> None:
         """Writes `summary.json` and, if wanted, `report.html`."""
         for name, content in self.results(simulation, report=report).items():
-            write_atomically(self.directory / name, content)
+            publish(self.directory / name, content)

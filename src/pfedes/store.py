@@ -26,6 +26,7 @@ from pfedes.files import (
     appearing,
     append,
     parse_json,
+    publish,
     read,
     remove,
     sync_directory,
@@ -54,6 +55,11 @@ class RunStore:
         store = cls(directory)
         try:
             if not (store.state / "manifests").is_dir():
+                if (directory / "summary.json").is_file():
+                    raise StoreError(
+                        f"{directory} is only the record of a run: its states were not kept "
+                        "(pfedes paper keeps them with --keep-states)"
+                    )
                 raise StoreError(f"{directory} is not a run directory: it has no state/manifests")
             _refuse_links(directory)
         except OSError as error:
@@ -75,7 +81,7 @@ class RunStore:
             for place in ("manifests", "server", "clients"):
                 (store.state / place).mkdir(parents=True)
             for name, text in files.items():
-                write_atomically(work / name, text.encode())
+                publish(work / name, text.encode())
             store.write_roster(cards)
             store.write_server(manifest.server, state)
             store.write_manifest(manifest)

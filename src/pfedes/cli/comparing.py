@@ -13,7 +13,7 @@ from pfedes.compare import cells_of, results_of, table_of
 from pfedes.config import Config
 from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.federation import free_directory
-from pfedes.files import write_atomically
+from pfedes.files import publish
 from pfedes.methods import METHODS, method_class
 from pfedes.report.formats import percent
 from pfedes.sweep import Cell, Outcome, collected, nth, run_cells
@@ -105,7 +105,7 @@ def _show(
         ("tex", table.to_latex()),
         ("json", json_module.dumps(records, indent=2) + "\n"),
     ):
-        write_atomically(directory / f"compare.{ending}", text.encode())
+        publish(directory / f"compare.{ending}", text.encode())
     if json:
         print(json_module.dumps(records, indent=2))
     elif quiet:

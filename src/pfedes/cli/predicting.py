@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from pfedes.cli.choosing import chosen_model
 from pfedes.cli.display import output, working
 from pfedes.errors import ConfigError, DiskError
-from pfedes.files import write_atomically
+from pfedes.files import publish
 from pfedes.personal import Personal, Prediction
 from pfedes.report.formats import listed, percent
 from pfedes.table import Table
@@ -43,7 +43,7 @@ def print_predictions(
     if out is None:
         print(text, end="")
     else:
-        write_atomically(out, text.encode())
+        publish(out, text.encode())
         output().print(str(out), soft_wrap=True)
 
 

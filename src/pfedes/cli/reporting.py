@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pfedes.cli.display import warned_before, working
 from pfedes.errors import ConfigError, DamageError, DiskError
-from pfedes.files import write_atomically
+from pfedes.files import publish
 from pfedes.report.comparison import render_comparison
 from pfedes.run import open_run
 
@@ -34,10 +34,10 @@ def write_reports(directories: Sequence[Path], out: Path | None) -> list[Path]:
     written = []
     for run, files in zip(runs, pages, strict=True):
         for name, content in files.items():
-            write_atomically(run.directory / name, content)
+            publish(run.directory / name, content)
         written.append(run.directory / "report.html")
     if compared is not None:
-        write_atomically(comparison, compared.encode(errors="replace"))
+        publish(comparison, compared.encode(errors="replace"))
         written.append(comparison)
     return written
 
