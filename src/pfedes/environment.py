@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ import pfedes
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor and the source's commit: what it takes to explain a difference."""
+    """Time, versions, processor and the source's commit: what explains a difference."""
     packages = ("torch", "numpy", "safetensors", "scikit-learn", "pydantic")
     return {
+        "begun": datetime.now(UTC).isoformat(sep=" ", timespec="minutes"),
         "pfedes": pfedes.__version__,
         "commit": _commit(),
         "python": platform.python_version(),

@@ -9,8 +9,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 from numpy.typing import NDArray
+
+from pfedes.report.formats import count
 
 # Of Okabe and Ito's colour-blind-safe palette, without its yellow, which white paper swallows.
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -205,7 +207,7 @@ def compared_costs_figure(curves: Sequence[Curve]) -> Figure:
                 style = {key: curve.style[key] for key in ("color", "linestyle")}
                 axes.axhline(accuracy[-1], **style, label=f"{curve.label} (sends none)")
         if any(curve.floats[-1] > 0 for curve in curves):
-            axes.set_xscale("log")
+            plain_log_scale(axes)
         axes.set(xlabel="floats sent, both directions", ylabel="mean accuracy", ylim=(0, 1.02))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         _legend_above(figure, axes)
@@ -252,6 +254,14 @@ def _line(axes: Axes, curve: Curve, x: NDArray[Any], y: NDArray[np.float64]) -> 
     style = dict(curve.style)
     every = max(1, len(x) // 10)
     axes.plot(x, y, **style, markersize=5, markevery=every, linewidth=1.6, label=curve.label)
+
+
+def plain_log_scale(axes: Axes) -> None:
+    """Powers of ten as people write them: 30,000."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: count(value))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _accuracy_over_rounds(axes: Axes) -> None:

@@ -90,7 +90,8 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
     """What was run, in a few lines."""
     config = run.config
     own = config.method.model_dump(exclude={"name"})
-    yield "method", ", ".join([config.method.name, *(f"{k} = {v}" for k, v in own.items())])
+    said = (f"{key} = {value}" for key, value in own.items() if value != "")
+    yield "method", ", ".join([config.method.name, *said])
     if simulation is None:
         yield "data", "participants' own" if config.brings_own else config.data.source
     else:
@@ -128,6 +129,8 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
     yield "made on", f"{about.get('processor') or 'unknown'}, {about.get('cores', '?')} cores"
     if config.runtime.fleet == "cluster" and config.runtime.mixed_hardware:
         yield "nodes", "of different processors, perhaps: bit equality is not promised"
+    if begun := about.get("begun"):
+        yield "begun", str(begun).replace("+00:00", " UTC")
     if isinstance(command := about.get("command"), list) and command:
         yield "begun with", shlex.join([str(command[0]).rpartition("/")[2], *map(str, command[1:])])
 
@@ -140,7 +143,8 @@ def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         best = f"{percent(summary['best_accuracy'])}, round {summary['best_round']}"
         yield "best round by validation", best
     if summary["last10_accuracy"] is not None:
-        yield "mean of the last 10 rounds", percent(summary["last10_accuracy"])
+        meant = counted(min(10, summary["rounds"]), "round")
+        yield f"mean of the last {meant}", percent(summary["last10_accuracy"])
     for target in summary["targets"]:
         costs = f"{count(target['floats'])} floats, {measured(target['flops'], 'FLOP')}"
         reached = f"round {target['round']}: {costs}"
