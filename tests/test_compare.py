@@ -288,9 +288,27 @@ def test_formats() -> None:
     assert table.to_latex() == "\n".join(
         [
             *(r"\begin{tabular}{lr}", r"\toprule", r"a\_b & c \\", r"\midrule"),
-            *(r"x 1 \% & 2 $\pm$ 3 \\", r"\bottomrule", r"\end{tabular}", "% note", ""),
+            *(r"x 1 \% & 2 $\pm$ 3 \\", r"\bottomrule", r"\end{tabular}", ""),
+            *(r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize", "note"),
+            *(r"\end{minipage}", ""),
         ]
     )
+
+
+def test_columns_of_one_thing_stand_below_it_in_latex() -> None:
+    table = Table(
+        ["method", "N=10: ours", "N=10: gain", "N=50: ours", "remark"],
+        [["FD", "80.1", "-1.2", "-", "so many words " * 4]],
+    )
+    assert table.to_latex().splitlines() == [
+        *(r"\begin{tabular}{lrrrp{0.45\linewidth}}", r"\toprule"),
+        r" & \multicolumn{2}{c}{N=10} & \multicolumn{1}{c}{N=50} &  \\",
+        r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}",
+        *(r"method & ours & gain & ours & remark \\", r"\midrule"),
+        r"FD & 80.1 & $-$1.2 & - & " + "so many words " * 4 + r" \\",
+        *(r"\bottomrule", r"\end{tabular}"),
+    ]
+    assert Table(["a", "b"], []).to_latex().startswith(r"\begin{tabular}{ll}")
 
 
 def test_what_a_format_would_take_for_its_own_is_escaped() -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 LATEX = {
     **{letter: rf"\{letter}" for letter in "%_&#${}"},
@@ -13,6 +14,7 @@ LATEX = {
     "\\": r"\textbackslash{}",
     "±": r"$\pm$",
 }
+SENTENCE = 40  # letters, from which on a cell of a LaTeX table is broken into lines
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,57 @@ class Table:
         return text.getvalue()
 
     def to_latex(self) -> str:
-        """With the rules of the booktabs package."""
-        layout = "".join("r" if number else "l" for number in self.numeric())
-        lines = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
-        lines += [_latex(self.columns), r"\midrule"]
-        lines += [_latex(row) for row in self.rows]
+        """With the rules of the booktabs package; "N=10: ours" stands below a common "N=10"."""
+        lines = [rf"\begin{{tabular}}{{{self._latex_layout()}}}", r"\toprule"]
+        headings = [heading.rpartition(": ") for heading in self.columns]
+        if any(group for group, *_ in headings):
+            lines += _latex_groups([group for group, *_ in headings])
+        lines += [_latex_row([_latex(name) for *_, name in headings]), r"\midrule"]
+        for row in self.rows:
+            cells = zip(row, self.numeric(), strict=True)
+            lines.append(_latex_row([_latex(cell, number=number) for cell, number in cells]))
         lines += [r"\bottomrule", r"\end{tabular}"]
-        return "\n".join([*lines, *(f"% {note}" for note in self.notes)]) + "\n"
+        if self.notes:
+            lines += ["", r"\smallskip", r"\begin{minipage}{\linewidth}\footnotesize"]
+            lines += ["\n\n".join(map(_latex, self.notes)), r"\end{minipage}"]
+        return "\n".join(lines) + "\n"
+
+    def _latex_layout(self) -> str:
+        """Columns of sentences share the room that the others leave, the longer the more."""
+        lengths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+        told = sum(length for length in lengths if length > SENTENCE)
+        room = max(0.25, 0.85 - 0.1 * sum(length <= SENTENCE for length in lengths))
+        if not self.rows:
+            return "l" * len(self.columns)
+        layout = [
+            rf"p{{{max(0.2, room * length / told):.2f}\linewidth}}"
+            if length > SENTENCE
+            else "r"
+            if number
+            else "l"
+            for length, number in zip(lengths, self.numeric(), strict=True)
+        ]
+        return "".join(layout)
 
 
-def _latex(cells: Sequence[str]) -> str:
-    escaped = ["".join(LATEX.get(letter, letter) for letter in cell) for cell in cells]
-    return " & ".join(escaped) + r" \\"
+def _latex(text: str, *, number: bool = False) -> str:
+    escaped = "".join(LATEX.get(letter, letter) for letter in text)
+    return f"$-${escaped[1:]}" if number and len(text) > 1 and text[0] == "-" else escaped
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_groups(groups: Sequence[str]) -> list[str]:
+    """A line of headings over several columns each, and rules below them."""
+    cells, rules, place = [], [], 1
+    for group, columns in groupby(groups):
+        width = len(list(columns))
+        cells.append(
+            rf"\multicolumn{{{width}}}{{c}}{{{_latex(group)}}}" if group else "&" * (width - 1)
+        )
+        if group:
+            rules.append(rf"\cmidrule(lr){{{place}-{place + width - 1}}}")
+        place += width
+    return [_latex_row(cells), " ".join(rules)]
