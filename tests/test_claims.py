@@ -13,6 +13,7 @@ from pfedes.errors import DamageError
 from pfedes.paper.ablation import verdict
 from pfedes.paper.claims import (
     BASELINES,
+    above,
     ahead,
     cheaper,
     cheaper_per_round,
@@ -27,7 +28,7 @@ from pfedes.paper.origin import minutes
 from pfedes.paper.record import Record, not_converged
 from pfedes.paper.scale import SAME_FLOP, SMOKE
 from pfedes.paper.setting import Setting
-from pfedes.paper.sweeps import MU
+from pfedes.paper.sweeps import MU, PARTICIPATION
 from pfedes.paper.tradeoff import common_target
 from running import small
 
@@ -112,7 +113,7 @@ def test_who_does_not_converge_is_behind() -> None:
     assert "CIFAR-10 N=10 no baseline converged" in found
 
 
-def test_leads_are_taken_over_the_seeds_of_both() -> None:
+def test_leads_are_taken_with_the_seed_that_all_have() -> None:
     ours = {0: 0.50, 1: 0.60, 2: 0.70}
 
     def run(s: Setting) -> Record | None:
@@ -120,8 +121,10 @@ def test_leads_are_taken_over_the_seeds_of_both() -> None:
             return record([0.3, ours[s.seed]], seed=s.seed)
         return record([0.3, 0.55 if s.seed == 0 else 0.40], seed=s.seed)
 
-    # FML has seed 0 alone, where pFedES is behind by five points.
     assert "CIFAR-10 N=100 -5.00" in ahead(Made(run), homogeneous=False).found
+    # Without it there is nothing to compare.
+    late = Made(lambda s: None if s.method == "pfedes" and s.seed == 0 else run(s))
+    assert ahead(late, homogeneous=False).row()[1:] == ["open", ""]
 
 
 def test_costs_until_a_target_and_in_a_round() -> None:
@@ -138,6 +141,9 @@ def test_costs_until_a_target_and_in_a_round() -> None:
     assert claim.agrees is False
     assert claim.found.startswith("CIFAR-10 N=10 2.00 times as much, ")
     assert cheaper(Made(lambda s: None), "floats", "communication").agrees is None
+    # All was run, and there is no accuracy that both reach: nothing is left to wait for.
+    hopeless = Made(lambda s: record([0.3, 0.5] if s.method == "pfedes" else [0.02]))
+    assert cheaper(hopeless, "floats", "communication").agrees is False
 
 
 def test_faster_counts_level_races_apart() -> None:
@@ -152,6 +158,9 @@ def test_faster_counts_level_races_apart() -> None:
     once_later = by_method({**every(slow), "fd": quick, "pfedes": [0.3, 0.5]})
     assert faster(once_later, "round", "rounds").agrees is False
     assert faster(Made(lambda s: None), "round", "rounds").agrees is None
+    one_race = by_method({"fd": slow, "pfedes": quick})
+    assert faster(one_race, "round", "rounds").agrees is None  # the others may be lost
+    assert faster(by_method({"fd": quick, "pfedes": slow}), "round", "rounds").agrees is False
 
     def run(s: Setting) -> Record:
         return record(quick, floats=0 if s.method == "standalone" else 3)
@@ -184,6 +193,10 @@ def test_spread_is_that_of_the_clients_that_learned(tmp_path: Path) -> None:
     assert claim.agrees is False
     assert "CIFAR-10 N=10 10.00 (FedProto 0.00)" in claim.found
     assert even(Made(lambda s: others.get(s.method))).agrees is None
+    swapped = {"pfedes": theirs, "fedproto": ours}
+    claim = even(Made(lambda s: swapped.get(s.method, worse)))
+    assert claim.agrees is True
+    assert "less in 6 of 6: CIFAR-10 N=10 0.00 (FedProto 10.00)" in claim.found
 
 
 def test_damaged_rows_are_named(tmp_path: Path) -> None:
@@ -200,6 +213,26 @@ def test_falling_compares_the_ends() -> None:
     assert falling(at(0.6, 0.5), MU).agrees is True
     assert falling(at(0.5, 0.6), MU).agrees is False
     assert falling(Made(lambda s: None), MU).agrees is None
+    rising = at(0.5, 0.6)
+    one_panel = Made(lambda s: rising.record(s) if s.data == "cifar10" else None)
+    assert falling(one_panel, MU).agrees is False  # the other cannot save it
+    assert (
+        falling(Made(lambda s: at(0.6, 0.5).record(s) if s.data == "cifar10" else None), MU).agrees
+        is None
+    )
+
+
+def test_above_is_above_at_every_value() -> None:
+    def against(rival: Callable[[float], float]) -> Made:
+        return Made(
+            lambda s: record([0.3, 0.5 if s.method == "pfedes" else rival(s.participation)])
+        )
+
+    claim = above(against(lambda share: 0.4), PARTICIPATION)
+    assert claim.agrees is True
+    assert claim.found.startswith("CIFAR-10: 50.0 50.0 50.0 50.0 50.0 50.0 against 40.0 ")
+    assert above(against(lambda share: 0.5 if share == 0.7 else 0.4), PARTICIPATION).agrees is False
+    assert above(Made(lambda s: None), PARTICIPATION).agrees is None
 
 
 def test_the_ablations_sentence_pairs_seeds() -> None:
@@ -252,3 +285,8 @@ def test_time_asleep_is_not_counted() -> None:
     run = record([0.1, 0.2, 0.3, 0.4])
     run.rounds[2]["seconds"] = 86_400.0
     assert minutes(run) == 4 * 0.5 / 60
+    assert spent(run, 0.4, "seconds") == 4 * 0.5
+
+
+def test_a_grid_is_judged_by_the_round_that_is_reported() -> None:
+    assert record([0.3, 0.9, 0.5]).validation == 0.5

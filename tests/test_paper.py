@@ -84,6 +84,28 @@ def test_wrong_words_get_one_line() -> None:
     assert not Path("runs").exists()
 
 
+MADE: dict[str, tuple[list[str], list[str]]] = {
+    "models": (["models"], []),
+    "table-homogeneous": ([*DATA], []),
+    "table-heterogeneous": ([*DATA], []),
+    "convergence": (["convergence"], ["convergence"]),
+    "individual": (["individual"], ["individual"]),
+    "tradeoff": (["tradeoff", "ratios"], ["tradeoff"]),
+    "tsne": (["tsne"], ["tsne"]),
+    "enhanced": (["enhanced"], ["enhanced"]),
+    "noniid": (["c-cifar10", "c-cifar100"], ["noniid"]),
+    "participation": (["c-cifar10", "c-cifar100"], ["participation"]),
+    "sensitivity": (
+        [f"{what}-{data}" for what in ("mu", "e_fe") for data in DATA],
+        ["sensitivity"],
+    ),
+    "claims": (["claims"], []),
+    "ablation": (["ablation"], []),
+    "theory": (["constants", "proof"], ["lemma", "gradients", "learning_rate"]),
+}
+"""The tables and the pictures of every experiment."""
+
+
 def test_every_experiment_leaves_all_its_files(everything: Path) -> None:
     for name, experiment in experiments().items():
         place = everything / name
@@ -91,9 +113,12 @@ def test_every_experiment_leaves_all_its_files(everything: Path) -> None:
         assert page.startswith(f"# {experiment.title}\n")
         for text in SMOKE.deviations if experiment.deviations is None else experiment.deviations:
             assert f"\n- {text}\n" in page
-        for kind in ("md", "csv", "tex"):
-            assert list(place.glob(f"*.{kind}")), (name, kind)
-        for picture in re.findall(r"\]\((.*)\.png\)", page):
+        tables, pictures = MADE[name]
+        for table in tables:
+            for kind in ("md", "csv", "tex"):
+                assert (place / f"{table}.{kind}").stat().st_size > 100, (name, table, kind)
+        assert re.findall(r"\]\((.*)\.png\)", page) == pictures
+        for picture in pictures:
             assert (place / f"{picture}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
             assert (place / f"{picture}.pdf").read_bytes()[:5] == b"%PDF-"
             assert "<svg" in (place / f"{picture}.svg").read_text()[:1000]
@@ -161,7 +186,12 @@ def test_a_table_without_runs_says_so_in_a_line(tmp_path: Path) -> None:
         figure = experiment_named(name).show(results).figures[name]
         said = [text.get_text() for axes in figure.axes for text in axes.texts]
         assert said == ["not run yet"] * panels
-    assert list(origin(table, results))[1:] == ["None of its 42 runs is finished."]
+    assert list(origin(table, results))[1:] == ["42 runs, none of them finished."]
+    # Of nothing there is no page.
+    done = command("all", "--draw", "--out", "nothing")
+    assert done.returncode == 0, done.stderr
+    assert "\ntheory: not run yet\n" in done.stdout
+    assert [path.name for path in Path("nothing").iterdir()] == ["models"]
 
 
 def test_curves_boxes_and_sweeps_have_all_their_marks(everything: Path) -> None:
@@ -177,11 +207,20 @@ def test_curves_boxes_and_sweeps_have_all_their_marks(everything: Path) -> None:
     assert [len(axes.lines) for axes in figure.axes] == [7] * 6
     boxes = experiment_named("individual").show(results).figures["individual"]
     assert [len(axes.get_xticklabels()) for axes in boxes.axes] == [7] * 6
+    means = [
+        [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "+"]
+        for axes in boxes.axes
+    ]
+    told = [float(row["mean"]) for row in table(everything, "individual", "individual")]
+    assert [mean for panel in means for mean in panel] == pytest.approx(told, abs=0.006)
     for name, panels in (("noniid", 2), ("participation", 2), ("sensitivity", 4)):
         figure = experiment_named(name).show(results).figures[name]
         assert len(figure.axes) == panels
         lines = 1 if name == "sensitivity" else 2
-        assert all(len(axes.lines) == lines for axes in figure.axes)
+        for axes in figure.axes:
+            assert len(axes.lines) == lines
+            for line in axes.lines:
+                assert list(line.get_xdata()) == list(axes.get_xticks())
     assert [row["c"] for row in table(everything, "noniid", "c-cifar100")] == [
         *("10", "30", "50", "70", "90", "100")
     ]
@@ -202,6 +241,20 @@ def test_the_tradeoff_keeps_payload_and_rounds_apart(everything: Path) -> None:
             assert payload == 1.69
     costs = table(everything, "tradeoff", "tradeoff")
     assert len(costs) == 12
+    figure = experiment_named("tradeoff").show(Results(SMOKE, everything)).figures["tradeoff"]
+    for axes, data in zip(figure.axes, DATA.values(), strict=True):
+        reached = [row for row in costs if row["data"] == data and row["target"] != "-"]
+        assert reached
+        spots = [bubble.get_offsets()[0] for bubble in axes.collections]
+        assert [f"{x:.0f}" for x, _ in spots] == [
+            row["floats until"].replace(",", "") for row in reached
+        ]
+        assert [f"{y:.2f}" for _, y in spots] == [row["accuracy (%)"] for row in reached]
+        assert [text.get_text() for text in axes.texts] == [
+            f"N={row['N']} to {row['target']}" for row in reached
+        ]
+        areas = [float(bubble.get_sizes()[0]) for bubble in axes.collections]
+        assert max(areas) == 912
     assert {row["paper's target"] for row in costs if row["data"] == "CIFAR-100"} == {
         *("70%", "60%", "50%")
     }
@@ -215,11 +268,30 @@ def test_pictures_that_need_states_outlive_them(everything: Path) -> None:
     assert [row[0] for row in rows] == ["FedProto", "pFedES"]
     assert all(row[2] == "3" for row in rows)
     assert [len(axes.collections) for axes in exhibit.figures["tsne"].axes] == [3, 3]
+    for axes, row in zip(exhibit.figures["tsne"].axes, rows, strict=True):
+        assert sum(len(marks.get_offsets()) for marks in axes.collections) == int(row[1])
+    (legend,) = exhibit.figures["tsne"].legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named[:3] == ["client 0", "client 1", "client 2"]
+    assert all(name.startswith("class ") for name in named[3:])
+    assert len(named) > 4
     exhibit = experiment_named("enhanced").show(results)
     assert len(exhibit.tables["enhanced"].rows) == 5
     (axes,) = exhibit.figures["enhanced"].axes
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["original", "enhanced"]
     assert len(axes.get_xticks()) == 5
+
+
+def test_the_theory_is_measured_on_three_clients(everything: Path) -> None:
+    constants = table(everything, "theory", "constants")
+    assert [row["client"] for row in constants] == [f"client-{n:04d}" for n in range(3)]
+    for row in constants:
+        assert all(float(value) > 0 for key, value in row.items() if key.startswith("L1"))
+    verdicts = {row["step"]: row["verdict"] for row in table(everything, "theory", "proof")}
+    assert verdicts["(a) drops eta mu <g, p>"] == "does not follow"
+    assert verdicts["(a) and (d) at the same point"] == "exclude each other"
+    figures = experiment_named("theory").show(Results(SMOKE, everything)).figures
+    assert [len(figure.axes) for figure in figures.values()] == [3, 3, 3]
 
 
 def test_every_claim_has_a_verdict(everything: Path) -> None:

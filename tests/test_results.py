@@ -15,11 +15,8 @@ from pfedes.paper.writing import texts
 PROJECT = Path(__file__).parents[1]
 PUBLISHED = PROJECT / "results" / "laptop"
 RESULTS = Results(LAPTOP, PUBLISHED)
-PAGES = (
-    *("ablation", "claims", "convergence", "enhanced", "individual", "models"),
-    *("table-heterogeneous", "tradeoff", "tsne"),
-)
-TABLES = [("heterogeneous", "cifar10"), ("heterogeneous", "cifar100")]
+PAGES = sorted(path.name for path in PUBLISHED.iterdir() if path.name != "cells")
+TABLES = [(kind, data) for kind in ("homogeneous", "heterogeneous") for data in DATA]
 
 
 @pytest.mark.parametrize("name", PAGES)

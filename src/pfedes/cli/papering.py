@@ -13,7 +13,7 @@ from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.fleet.base import RuntimeConfig
 from pfedes.paper import experiment_named, experiments
 from pfedes.paper.estimate import estimate, round_seconds
-from pfedes.paper.experiment import Exhibit, Experiment, Results
+from pfedes.paper.experiment import NOT_RUN, Exhibit, Experiment, Results
 from pfedes.paper.performing import Work
 from pfedes.paper.record import Record
 from pfedes.paper.scale import SCALES, scale_named
@@ -82,11 +82,16 @@ def run_experiments(
         results = Results(scale, root)
         if not draw:
             results = _perform(work, None, jobs, runtime, keep_states, quiet)
-        _show(work, results, quiet)
+        _show(work, results, quiet, drawing=draw)
 
 
-def _show(work: Work, results: Results, quiet: bool) -> None:
+def _show(work: Work, results: Results, quiet: bool, *, drawing: bool) -> None:
     for experiment in work.experiments:
+        wanted = experiment.settings(work.scale)
+        if drawing and wanted and not results.records(wanted):
+            if not quiet:
+                output().print(f"{experiment.name}: {NOT_RUN}")
+            continue
         exhibit = experiment.show(results)
         written = write(exhibit, experiment, results)
         if quiet:

@@ -1,7 +1,6 @@
 """How much of the gain is sharing? A question that the paper leaves open."""
 
 import statistics
-from dataclasses import replace
 
 from pfedes.paper.experiment import Exhibit, Experiment, Results
 from pfedes.paper.scale import SAME_FLOP, Scale
@@ -29,7 +28,7 @@ VARIANTS = {
 
 
 def seeds(cell: Setting) -> list[Setting]:
-    return [replace(cell, seed=seed) for seed in SEEDS]
+    return [cell.with_seed(seed) for seed in SEEDS]
 
 
 def wanted(scale: Scale) -> list[Setting]:

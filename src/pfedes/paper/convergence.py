@@ -94,6 +94,8 @@ def boxes(results: Results) -> Exhibit:
                     rows.append([name, DATA[data], str(clients), str(len(values)), *spread(values)])
         for line in grid:
             line[0].set_ylabel("accuracy of a client (%)")
+            for axes in [axes for axes in line if axes.has_data()][:1]:
+                axes.tick_params(labelleft=True)  # where the row's first panel is empty
     columns = ["method", "data", "N", "clients", "mean", "standard deviation", "worst"]
     columns += ["quartile 1", "median", "quartile 3", "best"]
     notes = [

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from pfedes.config import Config
-from pfedes.files import parse_json, read, write_atomically
+from pfedes.files import parse_json, publish, read
 from pfedes.paper.record import Record, not_converged
 from pfedes.paper.scale import Scale
 from pfedes.paper.setting import Setting
@@ -44,7 +44,7 @@ class Measure:
         if not path.is_file():
             if not (directory / "state").is_dir():
                 return None
-            write_atomically(path, json.dumps(self.take(open_run(directory))).encode())
+            publish(path, json.dumps(self.take(open_run(directory))).encode())
         return parse_json(path, read(path))
 
 

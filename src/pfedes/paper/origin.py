@@ -1,6 +1,5 @@
 """Where an experiment's numbers come from: the command, the runs, the machine and the time."""
 
-import statistics
 from collections.abc import Iterator
 
 from pfedes.files import parse_json, read
@@ -19,12 +18,13 @@ def origin(experiment: Experiment, results: Results) -> Iterator[str]:
     if not wanted:
         return
     if not records:
-        yield f"None of its {counted(wanted, 'run')} is finished."
+        yield f"{counted(wanted, 'run')}, none of them finished."
         return
     hours = sum(map(minutes, records)) / 60
     yield (
         f"{len(records)} of {counted(wanted, 'run')} finished, a core each, {hours:.1f} hours in "
-        "all: [runs.csv](runs.csv) has every run's seed, result and time."
+        "all, every round counted as long as its run's median one: [runs.csv](runs.csv) has every "
+        "run's seed, result and time."
     )
     yield from dict.fromkeys(_machine(environment(record)) for record in records)
 
@@ -58,9 +58,8 @@ def runs(experiment: Experiment, results: Results) -> Table:
 
 
 def minutes(record: Record) -> float:
-    """A run's rounds, each as long as the median one: a run may have slept in between."""
-    usual = statistics.median(row["seconds"] for row in record.rounds)
-    return len(record.rounds) * float(usual) / 60
+    """A run's rounds, each as long as the median one."""
+    return len(record.rounds) * record.usual_seconds / 60
 
 
 def environment(record: Record) -> Row:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import statistics
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from pfedes.config import Config, configure
 from pfedes.errors import DamageError
-from pfedes.files import parse_json, read, write_atomically, writing
+from pfedes.files import parse_json, publish, read, writing
 from pfedes.population import client_names
 from pfedes.recorder import Row
 from pfedes.report.formats import counted
@@ -53,8 +54,13 @@ class Record:
 
     @property
     def validation(self) -> float:
-        """The best validation accuracy of any round: what a grid is judged by."""
-        return max((row["val_accuracy"] or 0.0 for row in self.rounds), default=0.0)
+        """After the last round, as the accuracy: what a grid is judged by."""
+        return float(self.rounds[-1]["val_accuracy"] or 0.0)
+
+    @property
+    def usual_seconds(self) -> float:
+        """The median round's: a machine may have slept during one, or been busy with others."""
+        return float(statistics.median(row["seconds"] for row in self.rounds))
 
     @cached_property
     def learned(self) -> list[float]:
@@ -80,7 +86,7 @@ class Record:
             directory.mkdir(parents=True, exist_ok=True)
         packed = self.directory / PACKED
         rows = read(packed) if packed.is_file() else _packed(read(self.directory / CLIENTS))
-        write_atomically(directory / PACKED, rows)
+        publish(directory / PACKED, rows)
         measured = {path.name for path in self.directory.glob("*.json")}
         for name in (*sorted(measured.difference(KEPT)), *KEPT):
             content = read(self.directory / name)
@@ -89,7 +95,7 @@ class Record:
                 facts = parse_json(self.directory / name, content)
                 kept = {key: value for key, value in facts.items() if key != "command"}
                 content = json.dumps(kept, indent=2).encode()
-            write_atomically(directory / name, content)
+            publish(directory / name, content)
 
     def _client_rows(self) -> Iterator[Any]:
         packed = self.directory / PACKED

@@ -133,7 +133,7 @@ LAPTOP = Scale(
     deviations=(
         "A client learns for 5, 4 and 5 epochs on average (N = 10, 50, 100): T = 5, 20, 25 rounds "
         "of E = 1, 1, 2. The paper's T of 100 or 500 and E of 1 or 10 come to 10 epochs at the "
-        "very least, and to 5,000 at most. Nobody has converged here.",
+        "very least, and to 5,000 at most. No method has learned all it can.",
         "Clients are drawn at random: in so few rounds about 7 % of them are never selected at "
         "N = 100 and 1 % at N = 50. They count in every mean with their untrained models.",
         "Batches of 64, 16 and 16, as small as the few steps ask for; the paper has 64 to 512.",

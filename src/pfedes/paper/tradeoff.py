@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from pfedes.costs import until
 from pfedes.paper.experiment import Exhibit, Experiment, Results
@@ -17,8 +16,8 @@ from pfedes.paper.record import Record
 from pfedes.paper.setting import DATA, NAMES, SCENARIOS, label
 from pfedes.paper.tables import cells, setting
 from pfedes.recorder import Row
-from pfedes.report.figures import STYLE, method_style
-from pfedes.report.formats import count
+from pfedes.report.figures import STYLE, method_style, plain_log_scale
+from pfedes.report.formats import count, measured
 from pfedes.table import Table
 
 METHODS = ("fedproto", "pfedes")
@@ -127,8 +126,9 @@ def show(results: Results) -> Exhibit:
             ratios,
             [
                 "FedProto's figure over pFedES'. The paper gives 224 for floats and 5.85 for FLOP "
-                "without naming the scenario. Floats until the target are payload per round times "
-                "rounds: only the first is a property of what is sent.",
+                "without naming the scenario. Floats until the target are about payload per round "
+                "times rounds (FedProto is sent nothing in round 1, and its means are over all "
+                "rounds): only the first is a property of what is sent.",
             ],
         ),
     }
@@ -156,17 +156,17 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
         figure = Figure(figsize=(7.2, 3.4))
         for place, (axes, data) in enumerate(zip(figure.subplots(1, len(DATA)), DATA, strict=True)):
             points = [
-                (method, race.clients, reached, race.records[method].accuracy)
+                (method, f"N={race.clients} to {race.target:.0%}", reached, race.records[method])
                 for race in found
                 if race.data == data and race.target is not None
                 for method in METHODS
                 for reached in [race.costs(method, race.target)]
             ]
             most = max((float(cost["flops"] or 0) for _, _, cost, _ in points), default=1.0)
-            for method, clients, cost, accuracy in points:
+            for method, name, cost, record in points:
                 axes.scatter(
                     [float(cost["floats"] or 1)],
-                    [100 * accuracy],
+                    [100 * record.accuracy],
                     s=900 * float(cost["flops"] or 0) / most + 12,
                     color=method_style(method)["color"],
                     alpha=0.55,
@@ -174,8 +174,8 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
                 )
                 above = method == METHODS[0]  # the two of a scenario often lie close together
                 axes.annotate(
-                    f"N={clients}",
-                    (float(cost["floats"] or 1), 100 * accuracy),
+                    name,
+                    (float(cost["floats"] or 1), 100 * record.accuracy),
                     xytext=(0, 17 if above else -17),
                     textcoords="offset points",
                     fontsize=8,
@@ -185,13 +185,13 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
                 )
             if not points:
                 leave_empty(axes)
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-            axes.xaxis.set_major_formatter(lambda value, _: count(value))
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            plain_log_scale(axes)
             axes.margins(0.25, 0.4)
             axes.set_xlabel("floats until the target, both ways")
-            axes.set_title(label(data, 0, results.scale.sources).removesuffix(", N=0"), fontsize=9)
+            title = label(data, 0, results.scale.sources).removesuffix(", N=0")
+            if points:
+                title += f" (largest bubble: {measured(most, 'FLOP')})"
+            axes.set_title(title, fontsize=9)
             if place == 0:
                 axes.set_ylabel("accuracy at the end (%)")
         handles = [

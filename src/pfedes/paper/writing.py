@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from pfedes.files import write_atomically
+from pfedes.files import publish
 from pfedes.paper.experiment import Exhibit, Experiment, Results
 from pfedes.paper.origin import origin, runs
 from pfedes.paper.scale import Scale
@@ -31,7 +31,7 @@ def write(exhibit: Exhibit, experiment: Experiment, results: Results) -> list[Pa
     for name, figure in exhibit.figures.items():
         files |= {f"{name}.{kind}": drawn(figure, kind) for kind in DATELESS}
     for name, content in files.items():
-        write_atomically(directory / name, content)
+        publish(directory / name, content)
     return [directory / name for name in files]
 
 
@@ -71,9 +71,13 @@ def _deviations(experiment: Experiment, scale: Scale) -> tuple[str, ...]:
 def _parts(exhibit: Exhibit, experiment: Experiment, results: Results) -> Iterator[str]:
     scale = results.scale
     yield f"# {experiment.title}"
-    yield f"{experiment.source}. Scale `{scale.name}`: {scale.about}."
+    about = f": {scale.about}" if experiment.deviations is None else ""
+    yield f"{experiment.source}. Scale `{scale.name}`{about}."
     for name in exhibit.figures:
-        yield f"![{experiment.title}]({name}.png)"
+        alternative = experiment.title
+        if len(exhibit.figures) > 1:
+            alternative += f": {name.replace('_', ' ')}"
+        yield f"![{alternative}]({name}.png)"
     for name, table in exhibit.tables.items():
         yield f"## {name}\n\n{table.to_markdown().rstrip()}"
     for heading, lines in (

@@ -11,7 +11,7 @@ from pfedes.paper.theory.measuring import PLAIN_SGD, measure
 from pfedes.paper.theory.tables import findings, tables
 from pfedes.run import Run
 
-CLIENTS = 2
+CLIENTS = 3
 """Measured of each run: the first by name."""
 
 

@@ -20,9 +20,7 @@ from pfedes.paper.theory.bounds import (
     theorem,
     theorem_ahead,
 )
-from pfedes.report.figures import BLUE, ORANGE, STYLE
-
-GREEN, PURPLE, GREY = "#009e73", "#cc79a7", "#666666"  # the first two: Okabe and Ito's
+from pfedes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
 
 LINES: Mapping[str, Mapping[str, Any]] = {
     "written": {"color": ORANGE, "linestyle": "--"},
