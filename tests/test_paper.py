@@ -190,7 +190,7 @@ def test_a_table_without_runs_says_so_in_a_line(tmp_path: Path) -> None:
     # Of nothing there is no page.
     done = command("all", "--draw", "--out", "nothing")
     assert done.returncode == 0, done.stderr
-    assert "\ntheory: not run yet\n" in done.stdout
+    assert "\ntheory: 0 of 1 runs, no page yet\n" in done.stdout
     assert [path.name for path in Path("nothing").iterdir()] == ["models"]
 
 

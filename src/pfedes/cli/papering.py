@@ -13,7 +13,7 @@ from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.fleet.base import RuntimeConfig
 from pfedes.paper import experiment_named, experiments
 from pfedes.paper.estimate import estimate, round_seconds
-from pfedes.paper.experiment import NOT_RUN, Exhibit, Experiment, Results
+from pfedes.paper.experiment import Exhibit, Experiment, Results
 from pfedes.paper.performing import Work
 from pfedes.paper.record import Record
 from pfedes.paper.scale import SCALES, scale_named
@@ -21,6 +21,9 @@ from pfedes.paper.writing import write
 from pfedes.report.formats import count
 from pfedes.sweep import Cell, nth
 from pfedes.table import Table
+
+LEAST_SHOWN = 0.25
+"""Of an experiment's runs. Experiments share runs, so that most have one long before their own."""
 
 
 def list_experiments() -> None:
@@ -82,15 +85,14 @@ def run_experiments(
         results = Results(scale, root)
         if not draw:
             results = _perform(work, None, jobs, runtime, keep_states, quiet)
-        _show(work, results, quiet, drawing=draw)
+        _show(work, results, quiet)
 
 
-def _show(work: Work, results: Results, quiet: bool, *, drawing: bool) -> None:
+def _show(work: Work, results: Results, quiet: bool) -> None:
     for experiment in work.experiments:
-        wanted = experiment.settings(work.scale)
-        if drawing and wanted and not results.records(wanted):
+        if len(work.experiments) > 1 and (finished := _too_little(experiment, results)):
             if not quiet:
-                output().print(f"{experiment.name}: {NOT_RUN}")
+                output().print(f"{experiment.name}: {finished}, no page yet")
             continue
         exhibit = experiment.show(results)
         written = write(exhibit, experiment, results)
@@ -99,6 +101,13 @@ def _show(work: Work, results: Results, quiet: bool, *, drawing: bool) -> None:
         else:
             _print(experiment, exhibit, written[0])
     work.put_away(work.cells())
+
+
+def _too_little(experiment: Experiment, results: Results) -> str:
+    """How little of an experiment has been run, where that is not worth a page among others."""
+    wanted = experiment.settings(results.scale)
+    finished = len(results.records(wanted))
+    return f"{finished} of {len(wanted)} runs" if finished < LEAST_SHOWN * len(wanted) else ""
 
 
 def _perform(
