@@ -1,6 +1,7 @@
 """The figures, in one style: readable at column width, on paper, and by the colour-blind."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ _OTHERS: list[dict[str, Any]] = [
 
 MARKED_ROUNDS = 40  # beyond, markers would hide the line
 VECTOR_DOTS = 300  # beyond, dots travel as one picture: a page must stay small
-NARROW = (5.6, 3.1)  # inches; at a phone's width its letters are still readable
+NARROW = (4.6, 2.8)  # inches; at a phone's width its letters are still readable
 
 
 def method_style(name: str) -> dict[str, Any]:
@@ -257,9 +258,13 @@ def _line(axes: Axes, curve: Curve, x: NDArray[Any], y: NDArray[np.float64]) -> 
 
 
 def plain_log_scale(axes: Axes) -> None:
-    """Powers of ten as people write them: 30,000."""
+    """Of what is drawn by now, with numbers as people write them: 30,000."""
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    least, most = axes.get_xlim()
+    decades = math.log10(most / least)
+    axes.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 5) if decades < 1 else (1, 3) if decades < 3 else (1,))
+    )
     axes.xaxis.set_major_formatter(lambda value, _: count(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
