@@ -46,6 +46,13 @@ def test_a_latecomer_learns_against_the_extractor_that_others_trained(
     assert terms.mean == before.simulation.population.terms().mean
 
 
+def test_how_the_others_were_combined_is_nothing_to_a_latecomer(tmp_path: Path) -> None:
+    settings = {"aggregation__kind": "median", "train__min_uploads": 3, "train__rounds": 1}
+    run = Federation(small(**settings), out=tmp_path / "run").run()
+    config = adoption(run, read_participant(latecomer(tmp_path)), 1)
+    assert Federation(config, out=tmp_path / "late").run().rounds[0]["status"] == "ok"
+
+
 def test_what_cannot_be_adopted_gets_one_line(tmp_path: Path) -> None:
     person = read_participant(latecomer(tmp_path))
     run = Federation(small("standalone"), out=tmp_path / "alone").run()

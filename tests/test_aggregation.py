@@ -2,6 +2,7 @@
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,14 +112,47 @@ def test_nothing_shared_is_nothing_to_average() -> None:
         Simulation(small(PFedES(sharing="local"), aggregation__kind="krum"))
 
 
-def test_more_uploads_than_clients_cannot_be_asked_for() -> None:
-    with pytest.raises(ConfigError, match="min_uploads = 5: a round asks 4 clients"):
-        Simulation(small(train__min_uploads=5))
-
-
-def test_krum_needs_enough_uploads(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="needs 5 uploads, a round asks 4 clients"):
-        Federation(
-            small(aggregation__kind="krum", aggregation__byzantine=1), out=tmp_path / "run"
-        ).run()
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"train__min_uploads": 5}, "min_uploads = 5: a round asks 4 of 4 clients"),
+        (
+            {"aggregation__kind": "krum", "aggregation__byzantine": 1},
+            "'krum' with byzantine = 1 needs 5 uploads, a round asks 4 of 4 clients",
+        ),
+        (
+            {"aggregation__kind": "median", "train__participation": 0.5},
+            "'median' needs 3 uploads, a round asks 2 of 4 clients",
+        ),
+    ],
+)
+def test_more_uploads_than_a_round_asks_for_are_refused_before_it(
+    settings: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Federation(small(**settings), out=tmp_path / "run").run()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_resumed_run_cannot_ask_for_more_than_its_clients(tmp_path: Path) -> None:
+    Federation(small(train__rounds=1), out=tmp_path / "run").run()
+    file = tmp_path / "run" / "config.toml"
+    file.write_text(file.read_text().replace("min_uploads = 1", "min_uploads = 5"))
+    with pytest.raises(ConfigError, match="a round asks 4 of 4 clients"):
+        Federation.resume(tmp_path / "run", rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fewest"),
+    [
+        ({"kind": "mean"}, 1),
+        ({"kind": "median"}, 3),
+        ({"kind": "trimmed_mean"}, 3),
+        ({"kind": "trimmed_mean", "trim": 0.0}, 1),
+        ({"kind": "krum"}, 3),
+        ({"kind": "krum", "byzantine": 2}, 7),
+    ],
+)
+def test_below_how_many_uploads_a_rule_promises_nothing(rule: dict[str, Any], fewest: int) -> None:
+    """Of two uploads median and trimmed mean are the mean: a round of two has failed."""
+    assert AggregationConfig(**rule).fewest == fewest

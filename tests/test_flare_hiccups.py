@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
-from pfedes import Card, Config, MethodError, Run, Scores, configure, open_run
+from pfedes import Card, Config, ConfigError, MethodError, Run, Scores, configure, open_run
 from pfedes.fleet.base import Scored
-from pfedes.fleet.flare.fleet import Answered, CalledOffError, FlareFleet, coordinate
+from pfedes.fleet.flare.fleet import Answered, CalledOffError, FlareFleet, coordinate, untold
 from pfedes.fleet.flare.layout import Layout, Presence
 from pfedes.fleet.frames import from_answer
 from pfedes.payload import Payload
@@ -82,6 +82,39 @@ def test_who_falls_silent_before_the_first_round_does_not_end_the_command(tmp_pa
     sites.unable["ben", "score"] = ["no answer: TIMEOUT"]
     run = sites.coordinate()
     assert run.store.manifest(run.store.rounds()[-1]).clients.keys() == {"ada"}
+
+
+def test_rounds_that_could_only_fail_are_waited_for(tmp_path: Path) -> None:
+    sites = Sites(Layout(tmp_path / "federation"), **{"train.min_uploads": 2})
+    sites.unable["ben", "answer"] = ["no answer: TIMEOUT"]
+    with pytest.raises(CalledOffError, match="1 can be reached, a round needs 2"):
+        sites.coordinate()
+    run = open_run(sites.layout.run)
+    assert [row["status"] for row in run.rounds] == ["failed"]
+    assert {standing.version for standing in run.manifest.clients.values()} == {0}
+    sites.unable["ben", "enroll"] = ["no answer: TIMEOUT"]
+    with pytest.raises(CalledOffError, match="1 of 2 take part"):
+        sites.coordinate()
+    assert [row["round"] for row in sites.coordinate().rounds] == [1, 2, 3]
+
+
+def test_the_roster_decides_whether_a_round_can_succeed(tmp_path: Path) -> None:
+    """Not the names in the configuration: who never came is asked for nothing."""
+    settings = {"federation.quorum": 1, "train.min_uploads": 2}
+    sites = Sites(Layout(tmp_path / "federation"), **settings)
+    sites.unable["ben", "enroll"] = ["failed"]
+    with pytest.raises(ConfigError, match="min_uploads = 2: a round asks 1 of 1 clients"):
+        sites.coordinate()
+    assert not sites.layout.run.exists()
+
+
+def test_the_end_is_told_to_fewer_than_a_quorum(tmp_path: Path) -> None:
+    settings = {"federation.quorum": 2, "train.min_uploads": 2, "train.rounds": 1}
+    sites = Sites(Layout(tmp_path / "federation"), **settings)
+    sites.unable["ben", "notice"] = ["no answer: TIMEOUT"]
+    assert untold(sites.layout, sites.coordinate()) == {"ben"}
+    del sites.shapes["ada"]
+    assert untold(sites.layout, sites.coordinate()) == set()
 
 
 def test_who_could_not_take_part_is_greeted_again(tmp_path: Path) -> None:

@@ -100,7 +100,9 @@ def test_the_list_comes_from_participant_toml(tmp_path: Path) -> None:
         update={"methods": ("pfedes", "fd"), "consents": {"width": 16},
                 "limits": person.limits.model_copy(update={"floats": 999})}
     )  # fmt: skip
-    found = allowed_by(both, terms)
+    # A rule that one of them could not follow is no obstacle: the federation may use another.
+    strict = configure(settings={**_settings(terms), "aggregation.kind": "median"})
+    found = allowed_by(both, strict)
     assert found["floats"] == 999
     assert found["tensors"]["conv1.weight"] == [{"shape": [16, 3, 3, 3], "dtype": "float32"}]
     assert len(found["tensors"]) > 4
@@ -139,6 +141,48 @@ def test_who_is_asked_into_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     over = configure(settings={**_settings(config), "train.rounds": 2})
     assert not gather(layout, over, ["ada"], PATIENCE).is_ready
     assert gather(layout, over, ["ada", "ben"], 0).sites == ["ben"]
+
+
+def test_a_job_waits_for_as_many_as_a_round_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer would use up rounds that can only fail."""
+    import pfedes.fleet.flare.gathering as module
+
+    class Begun:
+        class manifest:  # noqa: N801 (an attribute of a run)
+            clients = dict.fromkeys(["ada", "ben", "cleo"])
+            ends = staticmethod(lambda rounds, patience: rounds < 3)
+
+    monkeypatch.setattr(module, "begun", lambda layout: Begun)
+    monkeypatch.setattr(module, "untold", lambda layout, run: {"ben"})
+    config = federation_of(("ada", "ben", "cleo"), 3, 8002)
+    for settings in ({"train.min_uploads": 3}, {"aggregation.kind": "median"}):
+        strict = configure(settings={**_settings(config), "train.rounds": 3, **settings})
+        assert gather(Layout(tmp_path), strict, ["ada", "ben"], PATIENCE).needed == 1
+        assert gather(Layout(tmp_path), strict, ["ada", "ben", "cleo"], PATIENCE).is_ready
+        over = configure(settings={**_settings(config), "train.rounds": 2, **settings})
+        assert gather(Layout(tmp_path), over, ["ben"], 0).is_ready  # to hear how it ended
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"train.min_uploads": 4}, "min_uploads = 4: a round asks 3 of 3 clients"),
+        (
+            {"federation.quorum": 2, "aggregation.kind": "median"},
+            "'median' needs 3 uploads, a round asks 2 of 2 clients",
+        ),
+    ],
+)
+def test_terms_under_which_no_round_can_succeed(
+    settings: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    terms = _settings(federation_of(("ada", "ben", "cleo"), 3, 8002))
+    layout = Layout(tmp_path / "federation")
+    with pytest.raises(ConfigError, match=why):
+        prepare(layout, configure(settings={**terms, **settings}))
+    assert not layout.directory.exists()
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -114,6 +114,14 @@ def test_a_whole_federation_from_the_participants_side(guest: Guest) -> None:
         guest.seat.personal("ben")
 
 
+def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: Guest) -> None:
+    """A participant is alone in its own configuration; how many must answer is the server's."""
+    settings = {"train__min_uploads": 2, "aggregation__kind": "krum", "aggregation__byzantine": 1}
+    assert enrolled(guest, terms(**settings))["kind"] == "reply"
+    assert guest.handle(from_task("answer", task(1, 0))).meta["kind"] == "reply"
+    assert guest.seat.config.aggregation.kind == "mean"
+
+
 def test_no_way_back_unless_it_was_allowed(guest: Guest, tmp_path: Path) -> None:
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))

@@ -20,7 +20,8 @@ def adoption(run: Run, participant: Participant, rounds: int | None = None) -> C
         raise MethodError(
             f"{run.directory} shares no extractor: only those of pfedes can be adopted"
         )
-    tree = run.config.model_dump(mode="json", exclude={"data", "partition", "models", "compare"})
+    theirs = {"data", "partition", "models", "aggregation", "compare"}
+    tree = run.config.model_dump(mode="json", exclude=theirs)
     tree["method"] |= {
         "sharing": NEVER_SENT,
         "start_from": str((run.store.state / run.manifest.server).absolute()),

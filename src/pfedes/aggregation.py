@@ -37,7 +37,11 @@ class AggregationConfig(Section):
     @property
     def fewest(self) -> int:
         """The number of uploads below which the rule promises nothing."""
-        return 2 * self.byzantine + 3 if self.kind == "krum" else 1
+        if self.kind == "krum":
+            return 2 * self.byzantine + 3
+        # Of two uploads median and trimmed mean are the plain mean, which a single liar decides.
+        trims = self.kind == "median" or (self.kind == "trimmed_mean" and self.trim > 0)
+        return 3 if trims else 1
 
     @property
     def is_plain(self) -> bool:

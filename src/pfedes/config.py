@@ -67,6 +67,26 @@ class Config(Section):
         """With everything fixed that depends on something else when a run is made."""
         return self.model_copy(update={"method": self.method.settled(self.train)})
 
+    @property
+    def fewest_uploads(self) -> int:
+        """A round with fewer has failed."""
+        return max(self.train.min_uploads, self.aggregation.fewest)
+
+    def check_uploads(self, clients: int) -> None:
+        """Refuses what no round of so many clients could fulfil."""
+        asked, rule = self.train.selected(clients), self.aggregation
+        if asked < self.train.min_uploads:
+            raise ConfigError(
+                f"train.min_uploads = {self.train.min_uploads}: a round asks {asked} of "
+                f"{clients} clients"
+            )
+        if asked < rule.fewest:
+            liars = f" with byzantine = {rule.byzantine}" if rule.kind == "krum" else ""
+            raise ConfigError(
+                f"aggregation.kind = {rule.kind!r}{liars} needs {rule.fewest} uploads, a round "
+                f"asks {asked} of {clients} clients"
+            )
+
     def local_digest(self) -> str:
         """Identifies what shapes a client's work in a round."""
         server_side = {"rounds", "participation", "min_uploads", "patience"}

@@ -98,9 +98,11 @@ class Federation:
         file = store.directory / "config.toml"
         config = configure(file, rounds=rounds, cluster=cluster, tls=tls)
         try:
-            done = store.manifest(from_round).round
+            manifest = store.manifest(from_round)
         except DamageError as error:
             raise DamageError(f"{error}; {store.way_back()}") from None
+        config.check_uploads(len(manifest.clients))
+        done = manifest.round
         if config.train.rounds < done:
             raise StoreError(f"{directory} has done {done} rounds: --rounds must be at least that")
         federation = cls(config, out=directory, select=select, fleet=fleet, listener=listener)
@@ -133,6 +135,7 @@ class Federation:
         """Makes the run directory, once the method and the untrained clients were checked."""
         method, ctx = simulation.method, simulation.context(0)
         cards = fleet.enroll()
+        self.config.check_uploads(len(cards))
         if problems := simulation.population.check(method, ctx) or method.check(cards, ctx):
             raise MethodError(in_one_line(problems))
         state = method.start(cards, ctx)
@@ -145,6 +148,7 @@ class Federation:
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
         if failures:  # who is left out may come another time
             cards = [card for card in cards if card.name in scores]
+            self.config.check_uploads(len(cards))
             state = method.start(cards, ctx)
         digest = simulation.population.digest
         return Ledger.create(
@@ -211,7 +215,7 @@ class Federation:
 
         # Step 5: aggregate, unless too few uploads are left to mean anything.
         uploads = admission.accepted()
-        ok = len(uploads) >= max(ctx.train.min_uploads, ctx.aggregation.fewest)
+        ok = len(uploads) >= self.config.fewest_uploads
         state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
         if not state.is_finite():
             log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)

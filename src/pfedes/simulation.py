@@ -85,13 +85,3 @@ class Simulation:
                 f"{self.method.name} averages no parameters: "
                 "aggregation.kind must be 'mean' and aggregation.max_norm 0"
             )
-        asked = self.config.train.selected(len(self.population.names))
-        if asked < self.config.train.min_uploads:
-            raise ConfigError(
-                f"train.min_uploads = {self.config.train.min_uploads}: a round asks {asked} clients"
-            )
-        if asked < rule.fewest:
-            raise ConfigError(
-                f"aggregation.kind = {rule.kind!r} with byzantine = {rule.byzantine} "
-                f"needs {rule.fewest} uploads, a round asks {asked} clients"
-            )

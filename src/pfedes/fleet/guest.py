@@ -31,8 +31,11 @@ log = logging.getLogger(__name__)
 MISSING, REFUSED, FAILED = "missing base", "refused", "failed"
 """All that a coordinator hears of a failure: its text may name files or data, and stays here."""
 
-TAKEN = {"seed", "method", "train", "aggregation", "evaluate", "models", "federation"}
-"""The sections of a coordinator's configuration that are taken over; the rest is one's own."""
+TAKEN = {"seed", "method", "train", "evaluate", "models", "federation"}
+"""The sections of a coordinator's configuration that are taken over; the rest is one's own.
+
+How uploads are combined is the server's affair.
+"""
 
 
 class Guest:

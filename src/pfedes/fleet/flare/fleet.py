@@ -54,6 +54,7 @@ class FlareFleet:
         self._timeout = config.federation.timeout
         self._needs: Collection[str] = method_class(config.method.name).needs
         self._classes = len(config.federation.classes)
+        self._fewest = config.fewest_uploads
         self._silent: set[str] = set()
         self._greeting = config.to_toml()
         self._sites = sites
@@ -117,8 +118,8 @@ class FlareFleet:
     def select(self, names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
         """As in a simulation, of those who can be reached."""
         there = [name for name in names if name in self.reachable]
-        if not there:
-            raise CalledOffError("nobody can be reached")
+        if len(there) < self._fewest:  # rather wait than use up rounds that can only fail
+            raise CalledOffError(f"{len(there)} can be reached, a round needs {self._fewest}")
         return uniform(there, min(count, len(there)), rng)
 
     def take_leave(self, run: Run) -> Iterator[str]:
@@ -229,9 +230,7 @@ def is_finished(run: Run, config: Config) -> bool:
 def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
     """All rounds that are left, then everybody's leave."""
     fleet.greet()
-    # Once it has begun, who cannot take part for a while stops nobody else.
-    fewest = 1 if begun(layout) is not None else len(config.federation.participants)
-    quorum = config.federation.quorum or fewest
+    quorum = _quorum(layout, config)
     if (there := len(fleet.reachable)) < quorum and fleet.refusals:
         why = "; ".join(f"{site}: {reason}" for site, reason in sorted(fleet.refusals.items()))
         raise MethodError(f"{there} take part, {quorum} must ({why}; their own logs say more)")
@@ -249,6 +248,15 @@ def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
         told.add(name)
         tree = {"run": run.manifest.run, "round": run.manifest.round, "told": sorted(told)}
         write_atomically(layout.told, json.dumps(tree).encode())
+
+
+def _quorum(layout: Layout, config: Config) -> int:
+    """How many must be there to begin, to go on, or to hear how it ended."""
+    run, asked = begun(layout), config.federation.quorum
+    if run is None:
+        return asked or len(config.federation.participants)
+    # Once it has begun, who cannot take part for a while stops nobody else.
+    return 1 if is_finished(run, config) else max(asked, config.fewest_uploads)
 
 
 def untold(layout: Layout, run: Run) -> set[str]:

@@ -31,11 +31,12 @@ def gather(layout: Layout, config: Config, connected: Collection[str], waited: f
     """
     run, terms, there = begun(layout), config.federation, set(connected)
     wanted, quorum = set(terms.participants), terms.quorum
+    fewest = config.fewest_uploads  # with fewer a round can only fail
     awaited = wanted  # without whom it does not go on, where no quorum was set
     if run is not None and is_finished(run, config):
-        wanted, quorum = untold(layout, run), 1
+        wanted, quorum, fewest = untold(layout, run), 1, 1
     elif run is not None:
         awaited = run.manifest.clients.keys() & wanted if waited < PATIENCE else set()
     sites = sorted(wanted & there)
-    needed = quorum - len(sites) if quorum else max(len(awaited - there), 1 - len(sites))
-    return Gathering(sites, sorted(wanted - there), max(0, needed))
+    needed = quorum - len(sites) if quorum else len(awaited - there)
+    return Gathering(sites, sorted(wanted - there), max(0, needed, fewest - len(sites)))

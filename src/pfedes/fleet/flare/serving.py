@@ -39,6 +39,8 @@ def prepare(layout: Layout, config: Config) -> list[str]:
     """The federation's directory, with kits for all who are named; the names of new ones."""
     check_terms(config)
     Simulation(config)  # whatever is wrong with the terms is said before anything is made
+    if begun(layout) is None:
+        config.check_uploads(config.federation.quorum or len(config.federation.participants))
     with writing(layout.directory):
         if not layout.is_begun:
             refuse_if_taken(layout.directory)
