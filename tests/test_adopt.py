@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pfedes import Context, Federation, MethodError, PfedesError, Run, open_run
+from pfedes import Context, Federation, MethodError, PfedesError, Run, StoreError, open_run
 from pfedes.adopt import adoption
 from pfedes.cli import execute
 from pfedes.participant import read_participant
@@ -58,6 +58,10 @@ def test_what_cannot_be_adopted_gets_one_line(tmp_path: Path) -> None:
     run = Federation(small("standalone"), out=tmp_path / "alone").run()
     with pytest.raises(MethodError, match="shares no extractor"):
         adoption(run, person)
+    environment = run.directory / "environment.json"
+    environment.write_text(environment.read_text().replace('"data": "', '"data": "0'))
+    with pytest.raises(StoreError, match="was trained on other data"):
+        adoption(open_run(run.directory), person)
 
 
 def test_an_extractor_to_start_from(tmp_path: Path) -> None:

@@ -197,6 +197,8 @@ def test_resuming_on_other_data_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"data": "', '"data": "0'))
     with pytest.raises(StoreError, match="other data"):
         Federation.resume(tmp_path / "run", rounds=2).run()
+    with pytest.raises(StoreError, match="other data"):
+        open_run(tmp_path / "run").model("client-0000")
 
 
 def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:

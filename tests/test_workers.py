@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from pfedes import Config, Federation, Listener, MethodError, Scores, open_run
 from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes.fleet.base import Failure, Fleet, Reply, Scored, Task
 from pfedes.fleet.frames import from_answer, from_task, to_answer, to_task
 from pfedes.payload import Payload
 from pfedes.simulation import Simulation
@@ -199,6 +200,26 @@ def test_the_number_of_workers(workers: str | int, expected: int, tmp_path: Path
     fleet: Any = Simulation(config).fleet(ClientStore(tmp_path))
     assert len(fleet._workers) == expected  # and none is started before there is work
     fleet.close()
+
+
+def test_workers_that_find_other_data_say_so(tmp_path: Path) -> None:
+    """The files changed after the run had read them: nobody learns from a mixture."""
+    for label in ("cat", "dog"):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for number in range(20):
+            grey = Image.new("RGB", (32, 32), (number, number, number))
+            grey.save(tmp_path / "pets" / label / f"{number:02d}.png")
+    pets = {"data__source": f"folder:{tmp_path}/pets", "data__limit": 0}
+    config = working(1, **pets, partition__classes_per_client=2, partition__clients=2)
+
+    def changing(simulation: Simulation, store: ClientStore) -> Fleet:
+        Image.new("RGB", (32, 32), "red").save(tmp_path / "pets" / "cat" / "07.png")
+        return simulation.fleet(store)
+
+    with pytest.raises(MethodError, match="cannot be evaluated: its worker process finds other"):
+        Federation(config, out=tmp_path / "run", fleet=changing).run()
+    assert not (tmp_path / "run").exists()
+    assert Federation(config, out=tmp_path / "run").run().finished
 
 
 def test_workers_do_not_import_what_lies_around(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ def adoption(run: Run, participant: Participant, rounds: int | None = None) -> C
     Its terms and its training are the run's. The extractor is the run's last and stays as it is; no
     server takes part, and nothing leaves.
     """
-    method = run.simulation.method
+    original = run.original  # its statistics are part of the terms
+    method = original.method
     if not (isinstance(method, PFedES) and method.config.sharing == "global"):
         raise MethodError(
             f"{run.directory} shares no extractor: only those of pfedes can be adopted"
@@ -26,7 +27,7 @@ def adoption(run: Run, participant: Participant, rounds: int | None = None) -> C
         "sharing": NEVER_SENT,
         "start_from": str((run.store.state / run.manifest.server).absolute()),
     }
-    tree["federation"] = run.simulation.population.terms().model_dump()
+    tree["federation"] = original.population.terms().model_dump()
     tree["participants"] = [participant]
     tree["train"] |= {"participation": 1.0, "min_uploads": 1}
     if rounds is not None:

@@ -89,12 +89,22 @@ class Run:
         here = self.config.runtime.model_copy(update={"device": "cpu"})
         return Simulation(self.config.model_copy(update={"runtime": here}), self._progress)
 
+    @property
+    def original(self) -> Simulation:
+        """The same, or a StoreError if the data is no longer what the run was trained on.
+
+        Other data has other classes and other statistics: right weights would predict wrongly.
+        """
+        simulation = self.simulation
+        self.store.check_origin(simulation.population.digest, self.config.federation_digest())
+        return simulation
+
     def model(self, client: str, *, best: bool = False) -> nn.Module:
         """A client's personal model after the last round, or after the best by validation."""
-        manifest = self._committed(client, best)
+        manifest, simulation = self._committed(client, best), self.original
         version, download = manifest.clients[client].version, self._download(client, manifest)
         task = Task(manifest.run, client, manifest.round, version, download)
-        return restored(self.simulation, self.store.clients, task)[1]
+        return restored(simulation, self.store.clients, task)[1]
 
     def personal(self, client: str = "", *, best: bool = False) -> Personal:
         """A client's model with all it takes to predict with it or export it.
@@ -104,9 +114,7 @@ class Run:
         """
         client = client or self._only_client()
         manifest = self._committed(client, best)
-        simulation = self.simulation
-        # Other data has other classes and other statistics: right weights would predict wrongly.
-        self.store.check_origin(simulation.population.digest, self.config.federation_digest())
+        simulation = self.original
         try:
             moment = self._moment(client, manifest, best)
             download = self._download(client, manifest)

@@ -1,8 +1,8 @@
 """A worker process: `python -m pfedes.fleet.worker CLIENTS LEASH`.
 
 It builds the same simulation as its parent from the configuration that is the first message on
-standard input, then answers the tasks that follow. It works with the clients' files directly:
-states do not travel.
+standard input, and answers the tasks that follow if its data is the same. It works with the
+clients' files directly: states do not travel.
 """
 
 import os
@@ -39,25 +39,30 @@ def main() -> None:
     settings = validate(tomllib.loads(str(first.meta["config"])))
     torch.set_num_threads(settings.runtime.threads)
     store = ClientStore(Path(clients))
-    host, trouble = _host(settings, store)
+    data = str(first.meta["data"])
+    host, trouble = _host(settings, store, data)
     logged.take()  # the parent has said the same
     lock = None
     while (message := receive(tasks)) is not None:
         kind, task = to_task(message)
         if host is None:  # what was missing may be there by now
-            host, trouble = _host(settings, store)
+            host, trouble = _host(settings, store, data)
         if kind == "answer" and lock is None:
             lock = hold_as_worker(store.root.parent)
         answer = Failure(task.client, trouble) if host is None else _answer(host, kind, task)
         send(answers, from_answer(answer, logged.take()))
 
 
-def _host(settings: Config, store: ClientStore) -> tuple[ClientHost | None, str]:
+def _host(settings: Config, store: ClientStore, data: str) -> tuple[ClientHost | None, str]:
     """The clients' side, or why there is none: models and data may be somebody's own."""
     try:
-        return Simulation(settings).host(store), ""
+        simulation = Simulation(settings)
     except PfedesError as error:
         return None, str(error)
+    if data and simulation.population.digest != data:
+        # Files, or the directory they are looked for in, are not what they were a moment ago.
+        return None, "its worker process finds other data than the run was started with"
+    return simulation.host(store), ""
 
 
 def _answer(host: ClientHost, kind: str, task: Task) -> Answer:

@@ -37,7 +37,8 @@ class WorkerFleet:
     def __init__(self, host: ClientHost, config_text: str, workers: int) -> None:
         self.host = host
         self._pace = Pace(host.population)
-        self._workers = [Worker(config_text, host.store.root) for _ in range(workers)]
+        data = host.population.digest
+        self._workers = [Worker(config_text, host.store.root, data) for _ in range(workers)]
 
     @property
     def places(self) -> int:
@@ -109,8 +110,9 @@ def insist(worker: "Worker", kind: str, task: Task) -> Answer:
 class Worker:
     """One worker process, started when it is first needed."""
 
-    def __init__(self, config_text: str, clients: Path) -> None:
-        self._config = Payload({}, {"config": config_text})
+    def __init__(self, config_text: str, clients: Path, data: str = "") -> None:
+        """`data` is the digest of what it must find; '' where this process has not seen it."""
+        self._config = Payload({}, {"config": config_text, "data": data})
         self._clients = str(clients.absolute())
         self._process: subprocess.Popen[bytes] | None = None
         self._leash = -1
