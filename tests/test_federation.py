@@ -23,7 +23,7 @@ from pfedes import (
 from pfedes.admission import Verdict
 from pfedes.costs import until
 from pfedes.federation import uniform
-from pfedes.fleet.base import Failure, Reply, Task
+from pfedes.fleet.base import Failure, Reply, Scored, Task
 from pfedes.fleet.serial import SerialFleet
 from pfedes.ledger import Ledger
 from pfedes.recorder import Row
@@ -283,6 +283,25 @@ def test_a_failed_round_accepts_nobody(tmp_path: Path, monkeypatch: pytest.Monke
     assert finished.manifest.clients == finished.store.manifest(1).clients
     assert finished.manifest.server == finished.store.manifest(1).server
     assert len(finished.summary["failed_clients"]) == 3
+
+
+def test_who_is_not_measured_after_aggregation_keeps_its_last_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its score right after training is of another model than the others'."""
+    honest = SerialFleet.evaluate
+
+    def evaluate(self: SerialFleet, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
+        for answer in honest(self, tasks):
+            silent = answer.client == "client-0001" and tasks[0].round == 2
+            yield Failure(answer.client, "no answer") if silent else answer
+
+    monkeypatch.setattr(SerialFleet, "evaluate", evaluate)
+    finished = run(small("fedavg", models__pool=["cnn5"]), tmp_path / "run")
+    before = finished.store.manifest(1).clients["client-0001"]
+    after = finished.manifest.clients["client-0001"]
+    assert after.version == 2
+    assert after.scores == before.scores != after.local
 
 
 class Loses(Listener):

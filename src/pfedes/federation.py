@@ -252,9 +252,10 @@ class Federation:
                  method.download(state, ledger.card(name), ctx))
             for name, standing in everyone.items()
         ]  # fmt: skip
+        last = {name: standing.scores for name, standing in ledger.manifest.clients.items()}
         scores, _ = self._evaluate(fleet, tasks)  # who does not answer keeps its last score
         measured = {
-            name: standing.model_copy(update={"scores": scores.get(name, standing.scores)})
+            name: standing.model_copy(update={"scores": scores.get(name, last[name])})
             for name, standing in everyone.items()
         }
         return measured, sum(task.download.floats for task in tasks)
