@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from pfedes import ConfigError, Participant, StoreError, configure
+from pfedes import ConfigError, Participant, Scores, StoreError, configure
 from pfedes.config import Config
 from pfedes.elsewhere import Elsewhere
 from pfedes.errors import DamageError
@@ -20,7 +20,8 @@ from pfedes.fleet.base import Task
 from pfedes.fleet.frames import from_task
 from pfedes.fleet.guest import Guest, own_config
 from pfedes.models.extractor import extractor_for
-from pfedes.own import imported
+from pfedes.models.head import head_of
+from pfedes.own import imported, own_function
 from pfedes.payload import Payload
 from pfedes.seat import Seat
 from pfedes.simulation import Simulation
@@ -114,6 +115,76 @@ def test_a_whole_federation_from_the_participants_side(guest: Guest) -> None:
         guest.seat.personal("ben")
 
 
+def untrained() -> torch.nn.Module:
+    """A network such as ada's."""
+    torch.manual_seed(0)
+    build = own_function(f"{OWN}/models.py:mlp", "model")
+    network: torch.nn.Module = build(10, (3, 8, 8))
+    return network
+
+
+def measured_after(method: str) -> Config:
+    """Terms under which the server's part belongs to the model that counts."""
+    shared = {"federation.classes": DIGITS, "federation.participants": ["ada", "ben"]}
+    chosen = {"method.name": method, "train.lr": 0.1, "evaluate.after_aggregation": True}
+    return configure(settings={**shared, **chosen})
+
+
+@pytest.mark.parametrize("method", ["fedavg", "lg_fedavg"])
+def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Path) -> None:
+    guest = Guest(ada(tmp_path / "state", methods=(method,)), terms().federation)
+    guest.seat.state.mkdir(parents=True)
+    assert enrolled(guest, measured_after(method))["kind"] == "reply"
+
+    def ask(kind: str, round: int, base: int, held: dict[str, torch.Tensor]) -> Payload:
+        return guest.handle(from_task(kind, Task("run", "ada", round, base, Payload(held))))
+
+    def scores_of(scored: Payload) -> Scores:
+        return Scores(**{key: scored.meta[key] for key in Scores.__dataclass_fields__})  # type: ignore[arg-type]
+
+    def shared(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+        return (model if method == "fedavg" else head_of(model)).state_dict()
+
+    try:
+        start = shared(untrained())
+        ruined = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
+        learned = ask("answer", 1, 0, start).tensors
+        first = scores_of(ask("score", 1, 1, learned))
+        assert guest.seat.personal().facts.scores == first  # also while the federation goes on
+
+        # The coordinator was killed before it committed that round, and does it again.
+        assert ask("answer", 1, 0, start).meta["kind"] == "reply"
+        ask("score", 1, 1, learned)
+        ask("answer", 2, 1, learned)
+        last = scores_of(ask("score", 2, 2, ruined))
+        assert last.val_correct < first.val_correct
+        ask("notice", 2, 2, ruined)
+
+        record = guest.seat.record()
+        assert record is not None
+        assert (record.accepted, record.scores, record.before) == (2, last, None)
+        for best, scores, held in ((False, last, ruined), (True, first, learned)):
+            personal = Seat(guest.seat.directory).personal(best=best)
+            assert (personal.facts.scores, personal.facts.round) == (scores, 1 if best else 2)
+            assert all(held[name].equal(tensor) for name, tensor in shared(personal.model).items())
+    finally:
+        guest.stop()
+
+
+def test_a_model_without_the_servers_part_is_not_handed_out(tmp_path: Path) -> None:
+    guest = Guest(ada(tmp_path / "state", methods=("fedavg",)), terms().federation)
+    guest.seat.state.mkdir(parents=True)
+    try:
+        enrolled(guest, measured_after("fedavg"))
+        task = Task("run", "ada", 1, 0, Payload(untrained().state_dict()))
+        assert guest.handle(from_task("answer", task)).meta["kind"] == "reply"
+        for best in (False, True):
+            with pytest.raises(StoreError, match="no round has been measured with what the server"):
+                guest.seat.personal(best=best)
+    finally:
+        guest.stop()
+
+
 def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: Guest) -> None:
     """A participant is alone in its own configuration; how many must answer is the server's."""
     settings = {"train__min_uploads": 2, "aggregation__kind": "krum", "aggregation__byzantine": 1}
@@ -205,7 +276,7 @@ def test_nothing_is_written_for_who_was_not_agreed_with(guest: Guest) -> None:
         odd = guest.handle(Payload(sent.tensors, {**sent.meta, **changes}))
         assert odd.meta["reason"] == "refused"
     assert guest.seat.record() is None
-    assert not (guest.seat.state / "download.safetensors").exists()
+    assert not (guest.seat.state / "downloads").exists()
 
 
 @pytest.mark.parametrize(

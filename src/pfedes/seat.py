@@ -6,7 +6,7 @@
         sent.jsonl            everything that left, message by message
         join.log              what happened, with times
         state/clients/        its versions, as in any run
-        state/download.safetensors   what it was last sent, where its model needs that
+        state/downloads/      what its model takes from the server, of the last round and the best
 
 From here its model is used without the coordinator.
 """
@@ -20,17 +20,34 @@ from typing import Any
 from pydantic import ValidationError
 
 from pfedes.client import Scores
-from pfedes.clientstore import ClientStore, read_payload
+from pfedes.clientstore import ClientStore, numbered, read_payload
 from pfedes.config import Config, configure
 from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError, StoreError
 from pfedes.facts import Moment
-from pfedes.files import append_line, parse_json, read, whole_lines, write_atomically
+from pfedes.files import (
+    append_line,
+    parse_json,
+    read,
+    remove,
+    whole_lines,
+    write_atomically,
+    writing,
+)
+from pfedes.names import check_name
 from pfedes.payload import Payload, encode
 from pfedes.personal import Personal
 from pfedes.restoring import personal_at
 from pfedes.section import Section
 from pfedes.simulation import Simulation
+
+
+class Measured(Section):
+    """A participant's model after a round: a version of its own, with what it was sent for that."""
+
+    round: int
+    version: int
+    scores: Scores
 
 
 class SeatRecord(Section):
@@ -42,14 +59,23 @@ class SeatRecord(Section):
     best: int = 0  # of the accepted ones, the best by its own validation samples; 0 = none
     best_validation: float = -1.0
     before: Scores | None = None  # untrained
-    after: Scores | None = None  # of the accepted version
+    after: Scores | None = None  # of the accepted version, right after its training
+    measured: Measured | None = None  # the last with what the server holds
+    best_measured: Measured | None = None  # by its own validation samples
     finished: bool = False
     about: Mapping[str, Any] = {}  # what it ran on
     earlier: tuple["SeatRecord", ...] = ()  # of other runs in which a version was accepted
 
+    @property
+    def scores(self) -> Scores | None:
+        """Of the model that the participant has by now."""
+        if self.measured is not None and self.measured.round >= self.accepted:
+            return self.measured.scores
+        return self.after
+
     def turned_to(self, run: str, about: Mapping[str, Any]) -> "SeatRecord":
         """The record of that run, which may be an earlier one; the present one is not forgotten."""
-        others = {r.run: r for r in (*self.earlier, self) if r.accepted}
+        others = {r.run: r for r in (*self.earlier, self) if r.accepted or r.measured}
         found = others.pop(run, SeatRecord(run=run, before=self.before, about=about))
         rest = tuple(other.model_copy(update={"earlier": ()}) for other in others.values())
         return found.model_copy(update={"earlier": rest})
@@ -83,8 +109,17 @@ class Seat:
     def write_config(self, config: Config) -> None:
         write_atomically(self.directory / "config.toml", config.to_toml().encode())
 
-    def write_download(self, download: Payload) -> None:
-        write_atomically(self.state / "download.safetensors", encode(download))
+    def write_measured(self, record: SeatRecord, download: Payload) -> None:
+        """Writes down how the model did with a download, which stays as long as that matters."""
+        assert record.measured is not None
+        place = self._download(record.run, record.measured.round)
+        with writing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, encode(download))
+        self.write_record(record)
+        used = {measured.round for measured in (record.measured, record.best_measured) if measured}
+        for round in set(numbered(place.parent, ".safetensors")) - used:
+            remove(self._download(record.run, round))
 
     def log_sent(self, kind: str, payload: Payload) -> None:
         """Before anything leaves it is written down; `kind` says what was asked for."""
@@ -132,16 +167,32 @@ class Seat:
             raise StoreError(f"{self.directory} is {participant.name}'s, not {client}'s")
         if record is None or not record.run:
             raise StoreError(f"{self.directory}: {participant.name} has not taken part yet")
-        if best and not record.best:
-            raise StoreError(f"{self.directory} has no best round: none was accepted, or measured")
-        version = record.best if best else record.accepted
-        path = self.state / "download.safetensors"
-        download = read_payload(path) if path.exists() else Payload()
-        round = version if best else record.round
+        simulation = Simulation(config, progress)
+        round, version, download = self._in_use(simulation, record, best)
         answers = [floats for number, floats in self.answered().items() if number <= round]
         moment = Moment(record.run, round, version, best, answers, record.about)
-        simulation = Simulation(config, progress)
         return personal_at(simulation, self.clients, participant.name, moment, download)
+
+    def _in_use(
+        self, simulation: Simulation, record: SeatRecord, best: bool
+    ) -> tuple[int, int, Payload]:
+        """The round and the version of the model that is wanted, and its part from the server."""
+        if simulation.method.evaluated_after_aggregation(simulation.context(record.round)):
+            measured = record.best_measured if best else record.measured
+            if measured is None:
+                raise StoreError(
+                    f"{self.directory}: no round has been measured with what the server holds"
+                )
+            place = self._download(record.run, measured.round)
+            return measured.round, measured.version, read_payload(place)
+        if best and not record.best:
+            raise StoreError(f"{self.directory} has no best round: none was accepted, or measured")
+        if best:
+            return record.best, record.best, Payload()
+        return record.round, record.accepted, Payload()
+
+    def _download(self, run: str, round: int) -> Path:
+        return self.state / "downloads" / check_name(run) / f"{round:05d}.safetensors"
 
 
 def is_seat(directory: Path) -> bool:

@@ -107,11 +107,11 @@ def show_rehearsal(participants: int, rounds: int | None, out: Path) -> None:
     table = Table("participant", "model", "before", "after", "sent", box=None, pad_edge=False)
     for name, model, seat in rehearsal.people:
         record = seat.record()
-        if record is None or record.before is None or record.after is None:
+        if record is None or record.before is None or record.scores is None:
             table.add_row(name, model, "-", "-", "-")
             continue
         sent = sum(line["floats"] for line in seat.sent())
-        before, after = percent(record.before.accuracy), percent(record.after.accuracy)
+        before, after = percent(record.before.accuracy), percent(record.scores.accuracy)
         table.add_row(name, model, before, after, f"{sent:,} numbers")
     output().print(table)
     output().print(f"report: {rehearsal.run.directory / 'report.html'}", soft_wrap=True)
@@ -149,9 +149,9 @@ def _show_end(run: Run, *, quiet: bool, json: bool) -> None:
 
 def _show_seat(seat: Seat) -> None:
     record = seat.record()
-    if record is None or record.after is None:
+    if record is None or record.scores is None:
         return
-    rows = {"accuracy": f"{percent(record.after.accuracy)} of its own test samples"}
+    rows = {"accuracy": f"{percent(record.scores.accuracy)} of its own test samples"}
     if record.before is not None:
         rows["accuracy"] += f", {percent(record.before.accuracy)} before"
     rows["sent"] = f"{sum(line['floats'] for line in seat.sent()):,} numbers, see sent.jsonl"

@@ -24,7 +24,7 @@ from pfedes.fleet.workers import Worker, insist
 from pfedes.methods import METHODS
 from pfedes.participant import Participant
 from pfedes.payload import Payload
-from pfedes.seat import Seat, SeatRecord
+from pfedes.seat import Measured, Seat, SeatRecord
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +79,14 @@ class Guest:
         task = _task(message)
         if self._worker is None or not self._is_enrolled:
             raise StoreError("a task before the terms of the federation")
-        learned = self._learned(task)
+        record = self._record_for(task)
+        if kind == "score":
+            return self._scored(task, record, insist(self._worker, kind, task))
+        record = self._learned(task, record)
         if kind == "notice":
-            return self._noticed(task, learned, insist(self._worker, kind, task))
-        if task.run:
-            self.seat.write_record(learned)
+            return self._noticed(task, record, self._worker)
+        self.seat.write_record(record)
         answer = insist(self._worker, kind, task)
-        if isinstance(answer, Scored) and task.base == 0:
-            self._note(before=answer.scores)
         if isinstance(answer, Reply):
             self._tidy(task)
         return answer
@@ -109,8 +109,8 @@ class Guest:
             self.seat.write_config(config)
         return answer
 
-    def _learned(self, task: Task) -> SeatRecord:
-        """What a task tells: its base is the version that the coordinator accepted."""
+    def _record_for(self, task: Task) -> SeatRecord:
+        """Where it stands in the task's run, unless the task would go back there."""
         record = self.seat.record() or SeatRecord(about=_about())
         if not task.run:
             return record
@@ -123,11 +123,18 @@ class Guest:
                 f"round {task.round} would go back from version {record.accepted} to {task.base}: "
                 "participant.toml does not say rollback = true"
             )
-        if task.base != record.accepted and (stored := self._stored(task.run, task.base)):
-            record = _accepted(record, task.base, scores_of(stored.reply))
         # A federation that was finished may go on.
         heard = {"round": max(record.round, task.round), "finished": False}
         return record.model_copy(update=heard)
+
+    def _learned(self, task: Task, record: SeatRecord) -> SeatRecord:
+        """What a task tells that goes on from its base: that version the coordinator accepted.
+
+        One that only measures tells no such thing: the round is not committed yet.
+        """
+        if task.base != record.accepted and (stored := self._stored(task.run, task.base)):
+            return _accepted(record, task.base, scores_of(stored.reply))
+        return record
 
     def _stored(self, run: str, version: int) -> Version | None:
         """A version, if it is here and whole."""
@@ -136,26 +143,38 @@ class Guest:
         except DamageError:
             return None
 
-    def _noticed(self, task: Task, learned: SeatRecord, answer: Answer) -> Answer:
+    def _scored(self, task: Task, record: SeatRecord, answer: Answer) -> Answer:
+        if isinstance(answer, Scored):
+            if task.base == 0 and not (task.run and record.before):
+                record = record.model_copy(update={"before": answer.scores})
+            if task.run:
+                self.seat.write_measured(_measured(record, task, answer.scores), task.download)
+            else:
+                self.seat.write_record(record)
+        return answer
+
+    def _noticed(self, task: Task, record: SeatRecord, worker: Worker) -> Answer:
         """The last word: what was accepted, and what the model needs besides."""
+        answer = insist(worker, "notice", task)
         if isinstance(answer, Reply):
-            self.seat.write_download(task.download)
+            # Nobody else asks how the model does that stays here in the end.
+            scored = insist(worker, "score", task)
+            if isinstance(scored, Scored):
+                record = _measured(record, task, scored.scores)
+                self.seat.write_measured(record, task.download)
             last = {"finished": True, "round": task.round}
-            self.seat.write_record(learned.model_copy(update=last))
+            self.seat.write_record(record.model_copy(update=last))
             log.info("the federation is finished; version %d was accepted", task.base)
         return answer
 
-    def _note(self, **changes: Scores) -> None:
-        record = self.seat.record() or SeatRecord(about=_about())
-        self.seat.write_record(record.model_copy(update=changes))
-
     def _tidy(self, task: Task) -> None:
-        """Of this run, the newest versions stay, with the accepted and the best."""
+        """Of this run, the newest versions stay, with those that make a model one may ask for."""
         record, name = self.seat.record(), self.participant.name
         assert record is not None, "every task is learned from"
         versions = self.seat.clients.versions(task.run, name)
         kept = {*versions[-(self.seat.config.runtime.keep_rounds + 1) :]}
         kept |= {record.accepted, record.best}
+        kept |= {used.version for used in (record.measured, record.best_measured) if used}
         self.seat.clients.discard(task.run, name, set(versions) - kept)
 
     def _leaving(self, answer: Answer) -> Payload:
@@ -177,6 +196,17 @@ def _accepted(record: SeatRecord, version: int, scores: Scores) -> SeatRecord:
     ):
         changed |= {"best": version, "best_validation": validation}
     return record.model_copy(update=changed)
+
+
+def _measured(record: SeatRecord, task: Task, scores: Scores) -> SeatRecord:
+    found = Measured(round=task.round, version=task.base, scores=scores)
+    best, validation = record.best_measured, scores.val_accuracy
+    # A round that is done again counts for itself alone, as do those after it.
+    if validation is not None and (
+        best is None or best.round >= task.round or validation > (best.scores.val_accuracy or 0)
+    ):
+        best = found
+    return record.model_copy(update={"measured": found, "best_measured": best})
 
 
 def _task(message: Payload) -> Task:

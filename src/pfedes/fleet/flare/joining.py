@@ -68,8 +68,8 @@ class Joining:
     def _tell(self, before: SeatRecord | None, record: SeatRecord) -> None:
         if before is None or record.run != before.run:
             before = SeatRecord()
-        if record.accepted != before.accepted and record.after is not None:
-            accuracy = f"{100 * record.after.accuracy:.2f} %"
+        if record.accepted != before.accepted and record.scores is not None:
+            accuracy = f"{100 * record.scores.accuracy:.2f} %"
             self.say(f"round {record.accepted} was accepted: {accuracy} on its own test samples")
         if record.finished and not before.finished:
             self.say(f"the federation is finished after round {record.round}")
