@@ -447,6 +447,17 @@ def test_inference_by_prototypes(inference: str, tmp_path: Path) -> None:
     assert len(model.labels) == (3 if inference == "nearest_own" else 10)
 
 
+def test_prototypes_of_others_classes_alone_decide_nothing() -> None:
+    """The full table is there from round 1 on, also for whom nobody has reported a class."""
+    method = FedProto(inference="nearest_own", table="full")
+    simulation = Simulation(small(method))
+    client = simulation.population.client("client-0000")
+    foreign = min(set(range(10)) - set(client.train.labels.tolist()))
+    width = simulation.population.card("client-0000", {"width"}).width or 0
+    download = Payload({"prototypes": torch.zeros(1, width)}, {"labels": [foreign]})
+    assert method.personal(client, download, simulation.context(1)) is client.model
+
+
 def test_statistics_in_the_last_epoch_cost_no_extra_pass(tmp_path: Path) -> None:
     flops = {}
     for method in ("fd", "fedproto"):

@@ -120,12 +120,12 @@ class FedProto(Method[FedProtoConfig]):
         if download is None or self.config.inference == "head":
             return client.model
         known = LabelTable(download, "prototypes", ctx.classes)
-        if not len(known):
-            return client.model  # before the first prototype there is nothing to be near to
         own = set(client.train.labels.tolist())
         among = known.labels if self.config.inference == "nearest_known" else [
             label for label in known.labels if label in own
         ]  # fmt: skip
+        if not among:
+            return client.model  # before the first prototype there is nothing to be near to
         return NearestPrototype(client.model, known, among, ctx.classes)
 
     def evaluated_after_aggregation(self, ctx: Context) -> bool:
