@@ -388,6 +388,15 @@ def test_a_clients_model_can_be_had_and_used(tmp_path: Path) -> None:
         finished.model("client-1")
 
 
+def test_who_came_after_the_best_round_has_no_model_of_it(tmp_path: Path) -> None:
+    finished = run(small(train__rounds=1), tmp_path / "run")
+    clients = finished.manifest.clients
+    grown = {**clients, "new": clients["client-0000"]}
+    finished.manifest = finished.manifest.model_copy(update={"clients": grown})
+    with pytest.raises(StoreError, match="new came after round 1, the best by validation"):
+        finished.personal("new", best=True)
+
+
 def test_no_validation_samples_is_no_problem(tmp_path: Path) -> None:
     finished = run(small(partition__split=[0.8, 0.0, 0.2]), tmp_path / "run")
     assert finished.summary["best_round"] is None

@@ -139,7 +139,10 @@ class Run:
             raise StoreError(
                 f"{self.directory} has no best round: no round was measured on validation samples"
             )
-        return self.store.manifest(self.manifest.best_round)
+        manifest = self.store.manifest(self.manifest.best_round)
+        if client not in manifest.clients:
+            raise StoreError(f"{client} came after round {manifest.round}, the best by validation")
+        return manifest
 
     def _only_client(self) -> str:
         names = sorted(self.manifest.clients)
