@@ -309,6 +309,42 @@ def test_a_folder_with_a_test_set(tmp_path: Path) -> None:
     assert data.labels.tolist() == [0] * 4 + [1] * 4 + [0] * 2 + [1] * 2
 
 
+def test_an_empty_folder_is_no_class_and_renames_none(tmp_path: Path) -> None:
+    for label in ("ant", "cat"):
+        _picture(tmp_path / "pets" / label / "1.png", (9, 0, 0))
+    source = f"folder:{tmp_path / 'pets'}"
+    assert load(source).class_names == ("ant", "cat")
+    (tmp_path / "pets" / "bat").mkdir()
+    with pytest.raises(DataError, match=r"pets has no pictures of 'bat': add some, or remove"):
+        load(source)
+    (tmp_path / "pets" / "bat").rmdir()
+    (tmp_path / "pets" / ".thumbnails").mkdir()
+    _picture(tmp_path / "pets" / "ant" / ".thumbnails" / "1.png", (9, 0, 0))
+    data = load(source)
+    assert (data.class_names, data.labels.tolist()) == (("ant", "cat"), [0, 1])
+
+
+def test_train_and_test_with_different_classes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "set"
+    for place in ("train/ant", "train/bat", "train/cat", "test/cat", "val/cat"):
+        _picture(home / place / "1.png", (9, 0, 0))
+    data = load(f"folder:{home}")
+    assert data.class_names == ("ant", "bat", "cat")
+    assert data.labels.tolist() == [0, 1, 2, 2]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{home}: only train/ and test/ are read, not 'val'",
+        f"{home / 'test'} has no pictures of 'ant', 'bat'",
+    ]
+    _picture(home / "test" / "Bat" / "1.png", (9, 0, 0))
+    with pytest.raises(DataError, match=r"set/train has no pictures of 'Bat'"):
+        load(f"folder:{home}")
+    shutil.rmtree(home / "test")
+    with pytest.raises(DataError, match=r"no test/ beside 'train', 'val': .* folder:.*set/train"):
+        load(f"folder:{home}")
+
+
 @pytest.mark.parametrize(
     ("place", "message"),
     [("nowhere", "does not exist"), (".", "needs a folder for each of at least two classes")],

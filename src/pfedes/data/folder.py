@@ -1,37 +1,45 @@
 """Your own images: a folder for each class, with or without train/ and test/ above them."""
 
+import logging
 from hashlib import sha256
 from pathlib import Path
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
 from pfedes.data.pictures import ENDINGS, check_shape, open_picture, pictures_below
-from pfedes.errors import DataError
+from pfedes.errors import MOST_NAMES, DataError
+from pfedes.report.formats import listed
+
+PARTS = ("train", "test")
+NO_CLASSES = {"train", "val", "valid", "validation", "dev"}
+"""What folders of a divided data set are called: never all the classes that somebody has."""
+
+log = logging.getLogger(__name__)
 
 
 def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
-    """How to read PATH/CLASS/picture, or PATH/train/CLASS/picture and PATH/test/CLASS/picture."""
+    """How to read PATH/CLASS/picture, or PATH/train/CLASS/picture and PATH/test/CLASS/picture.
+
+    Classes are numbered by name, those of train/ and test/ together.
+    """
     try:
         there = path.is_dir()
     except OSError as error:
         raise DataError(f"folder {str(path)!r:.80}: {error.strerror}") from None
     if not there:
         raise DataError(f"folder {str(path)!r} does not exist")
-    official = (path / "train").is_dir() and (path / "test").is_dir()
-    roots = [path / "train", path / "test"] if official else [path]
-    names = sorted({place.name for root in roots for place in root.iterdir() if place.is_dir()})
+    roots = _roots(path)
+    names = sorted({name for root in roots for name in _folders(root)})
     if len(names) < 2:
         raise DataError(f"{path} needs a folder for each of at least two classes")
+    found = [{name: pictures_below(root / name) for name in names} for root in roots]
+    if not any(pictures for part in found for pictures in part.values()):
+        raise DataError(f"{path} holds no pictures ({', '.join(sorted(ENDINGS))})")
+    _check_classes(roots, found)
     files = [
-        [
-            (picture, label)
-            for label, name in enumerate(names)
-            for picture in pictures_below(root / name)
-        ]
-        for root in roots
+        [(picture, label) for label, name in enumerate(names) for picture in part[name]]
+        for part in found
     ]
     everything = [entry for part in files for entry in part]
-    if not everything:
-        raise DataError(f"{path} holds no pictures ({', '.join(sorted(ENDINGS))})")
     first = open_picture(everything[0][0], size)
     height, width, channels = first.shape
 
@@ -44,13 +52,51 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
 
     return Recipe(
         name="folder",
-        identity=[size, _fingerprint(path, [picture for picture, _ in everything])],
+        # With the names: labels are numbers, which other names would give another meaning.
+        identity=[size, names, _fingerprint(path, [picture for picture, _ in everything])],
         rows=len(everything),
         shape=(height, width, channels),
         class_names=tuple(names),
-        official_train=len(files[0]) if official else len(everything),
+        official_train=len(files[0]),
         fill=fill,
     )
+
+
+def _roots(path: Path) -> list[Path]:
+    """Where the folders of classes are: those of training first."""
+    names = _folders(path)
+    if set(PARTS) <= names:
+        if unused := names - set(PARTS):
+            log.warning("%s: only train/ and test/ are read, not %s", path, _listed(unused))
+        return [path / part for part in PARTS]
+    if "train" in names <= NO_CLASSES:
+        raise DataError(
+            f"{path} has no test/ beside {_listed(names)}: name one so, or give folder:{path}/train"
+        )
+    return [path]
+
+
+def _folders(root: Path) -> set[str]:
+    """Without hidden ones, which programs leave behind."""
+    return {
+        place.name for place in root.iterdir() if place.is_dir() and not place.name.startswith(".")
+    }
+
+
+def _check_classes(roots: list[Path], found: list[dict[str, list[Path]]]) -> None:
+    """A class that nobody could learn would still be one in every number that names a class."""
+    train, *test = ({name for name, pictures in part.items() if not pictures} for part in found)
+    if train:
+        raise DataError(
+            f"{roots[0]} has no pictures of {_listed(train)}: add some, or remove every folder "
+            "of that name"
+        )
+    if test and test[0]:
+        log.warning("%s has no pictures of %s", roots[1], _listed(test[0]))
+
+
+def _listed(names: set[str]) -> str:
+    return listed([repr(name) for name in sorted(names)], MOST_NAMES)
 
 
 def _fingerprint(root: Path, pictures: list[Path]) -> str:

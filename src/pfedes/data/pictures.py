@@ -49,10 +49,18 @@ def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> 
 
 
 def pictures_below(place: Path) -> list[Path]:
-    """All pictures in a directory and the directories in it, by their endings, sorted."""
+    """All pictures in a directory and the directories in it, by their endings, sorted.
+
+    Without hidden ones: thumbnails, checkpoints and the like are copies that programs made.
+    """
     if not place.is_dir():
         return []
-    return sorted(path for path in place.rglob("*") if path.suffix.lower() in ENDINGS)
+    return sorted(
+        path
+        for path in place.rglob("*")
+        if path.suffix.lower() in ENDINGS
+        and not any(part.startswith(".") for part in path.relative_to(place).parts)
+    )
 
 
 def check_shape(pixels: Images, expected: tuple[int, int, int], where: str) -> None:
