@@ -16,6 +16,7 @@ from pfedes import ConfigError, DataError
 from pfedes.data import binary, parquet, sources
 from pfedes.data.augment import Augmentation, View
 from pfedes.data.dataset import Dataset
+from pfedes.data.pictures import open_picture
 from pfedes.data.samples import Normaliser, Samples
 from pfedes.data.sources import DataConfig
 from pfedes.simulation import Simulation
@@ -297,6 +298,42 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
     (tmp_path / "pets" / "dog" / "3.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"3.png cannot be read as a picture"):
         load(f"folder:{tmp_path / 'pets'}")
+
+
+GREY = np.array([[0, 17, 128, 255]], np.uint8)
+KINDS = {
+    "L.png": Image.fromarray(GREY),
+    "16 bits.png": Image.fromarray(GREY * np.uint16(257)),
+    "16 bits.tif": Image.fromarray(GREY * np.uint16(257)),
+    "16 bits.pgm": Image.fromarray(GREY * np.uint16(257)),
+    "palette.png": Image.fromarray(GREY).convert("P"),
+    "alpha.png": Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(GREY)]),
+    "clear.png": Image.merge("RGBA", [Image.fromarray(GREY)] * 4),
+    "CMYK.tif": Image.fromarray(GREY).convert("CMYK"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_is_the_same_grey_in_any_kind_of_picture(
+    name: str, channels: int, tmp_path: Path
+) -> None:
+    KINDS[name].save(tmp_path / name)
+    pixels = open_picture(tmp_path / name, 0, channels)
+    assert pixels.dtype == np.uint8
+    assert (pixels == GREY[..., None]).all()
+
+
+def test_black_and_white_are_all_of_one_bit(tmp_path: Path) -> None:
+    Image.fromarray(GREY > 100).save(tmp_path / "x.png")
+    assert open_picture(tmp_path / "x.png", 0, 1).ravel().tolist() == [0, 0, 255, 255]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_numbers_without_an_agreed_white_are_refused(dtype: type, tmp_path: Path) -> None:
+    Image.fromarray(GREY.astype(dtype)).save(tmp_path / "x.tif")
+    with pytest.raises(DataError, match=r"x.tif cannot be read as a picture: .* of 32 bits: save"):
+        open_picture(tmp_path / "x.tif", 0)
 
 
 def test_a_folder_with_a_test_set(tmp_path: Path) -> None:

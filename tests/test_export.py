@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 import pfedes.export
 from pfedes import CNN, Federation, ModelError, Personal, StoreError, cli, open_run
+from pfedes.data.pictures import open_picture
 from pfedes.data.samples import Normaliser
 from pfedes.export import onnx
 from pfedes.export.card import _cell, _interval
 from running import small
 from test_cli import command, refused
+from test_data import KINDS
 
 CLIENT = "client-0001"
 FILES = ["README.md", "config.json", "model.py", "model.safetensors"]
@@ -145,6 +147,14 @@ def test_batches_agree_to_the_last_bit(personal: Personal, tmp_path: Path) -> No
     x = pfedes.export.model.prepare(pixels, config)
     assert torch.equal(x, personal.prepare(pixels))
     assert torch.equal(plain(x).softmax(1), personal.probabilities(pixels))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_read_as_pfedes_reads_them(name: str, channels: int, tmp_path: Path) -> None:
+    KINDS[name].save(tmp_path / name)
+    found = pfedes.export.model.read_image(tmp_path / name, {"shape": [channels, 1, 4]})
+    assert np.array_equal(found[0], open_picture(tmp_path / name, 0, channels))
 
 
 def test_the_card(made: Path, personal: Personal, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
-from pfedes.data.pictures import ENDINGS, check_shape, open_picture, pictures_below
+from pfedes.data.pictures import DECODING, ENDINGS, check_shape, open_picture, pictures_below
 from pfedes.errors import MOST_NAMES, DataError
 from pfedes.report.formats import listed
 
@@ -53,7 +53,12 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
     return Recipe(
         name="folder",
         # With the names: labels are numbers, which other names would give another meaning.
-        identity=[size, names, _fingerprint(path, [picture for picture, _ in everything])],
+        identity=[
+            DECODING,
+            size,
+            names,
+            _fingerprint(path, [picture for picture, _ in everything]),
+        ],
         rows=len(everything),
         shape=(height, width, channels),
         class_names=tuple(names),

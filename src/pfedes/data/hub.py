@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
-from pfedes.data.pictures import as_array, check_shape
+from pfedes.data.pictures import DECODING, as_array, check_shape
 from pfedes.errors import DataError
 
 
@@ -33,7 +33,7 @@ def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Reci
 
     return Recipe(
         name="hf",
-        identity=[name, size, *(part._fingerprint for part in used)],
+        identity=[DECODING, name, size, *(part._fingerprint for part in used)],
         rows=total,
         shape=(height, width, channels),
         class_names=tuple(train.features[label].names),

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
+from pfedes.data.pictures import as_array
 from pfedes.errors import DataError
 
 LABEL_COLUMN = {"cifar10": "label", "cifar100": "fine_label"}
@@ -104,7 +104,7 @@ def _class_names(file: pq.ParquetFile, label: str, count: int) -> tuple[str, ...
 def _decode(blob: bytes | None, path: Path) -> Images:
     try:
         with Image.open(io.BytesIO(blob or b""), formats=FORMATS) as image:
-            pixels = np.asarray(image.convert("RGB"))
+            pixels = as_array(image, size=0)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} holds an image that cannot be decoded: {error}") from None
     if pixels.shape != SHAPE:

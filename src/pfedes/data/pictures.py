@@ -15,6 +15,8 @@ ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".
 MODES = {1: "L", 3: "RGB"}
 """Channels that a picture can be brought to, and what Pillow calls it."""
 
+DECODING = 2  # part of the cache's keys: pixels never meet those that were decoded otherwise
+
 # Pillow's remarks on odd files are for who set up logging; nobody else's error gets more lines.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
@@ -23,18 +25,29 @@ def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3)
     """Pixels (height, width, channels), at the size asked for.
 
     A size is a height and a width, or a number for both; 0 = as it is. Grey becomes colour by
-    repetition, transparency is dropped.
+    repetition, 16 bits become 8, transparency is dropped.
     """
     if image.width * image.height > BIG:
         raise DataError(f"a picture of {image.width}x{image.height} is too large")
     if channels not in MODES:
         raise DataError(f"a picture has 1 or 3 channels, not {channels}")
-    image = image.convert(MODES[channels])
+    image = _with_bytes(image).convert(MODES[channels])
     height, width = (size, size) if isinstance(size, int) else size
     if height and image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _with_bytes(image: Image.Image) -> Image.Image:
+    """Of 16 bits the upper 8, as Pillow does with colours; grey ones it would cut off at 255."""
+    # A PGM or PNG of 16 bits may have been widened. Other numbers have no agreed white, and one
+    # found in each picture would make them of different brightness.
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        raise DataError("its pixels are numbers of 32 bits: save it with 8 or 16, black being 0")
+    if not image.mode.startswith("I"):  # I;16, I;16B, ... differ in the order of bytes
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> Images:
