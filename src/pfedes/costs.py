@@ -1,25 +1,31 @@
 """What learning costs: floating-point operations, and all costs until a target is reached."""
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
+from functools import cache
 from typing import Any, TypeVar
 
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+
+from pfedes.flops import formula_of, is_costly
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 class CountedFlops(TorchDispatchMode):
-    """Adds up torch's own formulas of every operation that is done.
+    """Adds up the formulas of every operation that is done.
 
     As torch's FlopCounterMode does, but without its import of the compiler, which would add more
-    than a second to the start of every process.
+    than a second to the start of every process; and `uncounted` names what has no formula.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's has no annotations
         self.total = 0
+        self.uncounted: set[str] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -29,19 +35,29 @@ class CountedFlops(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> object:
         kwargs = kwargs or {}
-        formula = flop_registry.get(func._overloadpacket)
+        formula = formula_of(func)
         if formula is None:
             with self:  # what consists of other operations is counted as these
                 if (parts := func.decompose(*args, **kwargs)) is not NotImplemented:
                     return parts
         result = func(*args, **kwargs)
         if formula is not None:
-            self.total += formula(*args, **kwargs, out_val=result)
+            try:
+                self.total += formula(*args, **kwargs, out_val=result)
+            except Exception:  # of tensors that have no one shape; no reason to end a training
+                self.uncounted.add(str(func))
+        elif is_costly(func):
+            self.uncounted.add(str(func))
         return result
 
 
+@cache  # once in a process: every step of every client would say the same
+def _admit_ignorance_of(operation: str) -> None:
+    log.warning("FLOPs are too low: there is no formula for %s", operation)
+
+
 class FlopMeter:
-    """Counts one step of each kind with torch's own formulas; after that it only multiplies.
+    """Counts one step of each kind by formulas; after that it only multiplies.
 
     `known` holds what a sample costs in each kind of step. It is shared among the meters of one
     process: equal kinds must mean equal work.
@@ -66,6 +82,8 @@ class FlopMeter:
         else:
             with CountedFlops() as counted:
                 result = work()
+            for operation in sorted(counted.uncounted):
+                _admit_ignorance_of(operation)
             self.known[kind] = Fraction(counted.total, samples)
         self._total += samples * self.known[kind]
         return result
