@@ -1,8 +1,10 @@
 """Data sets come out right, are decoded once, and bad files are named."""
 
 import io
+import os
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,9 @@ def test_synthetic_data_of_any_size() -> None:
         ("folder", "'folder': argument '', but it needs one"),
         ("synthetic:sample=3", "did you mean 'samples'"),
         ("synthetic:samples=-3", "positive whole number, found '-3'"),
+        (f"synthetic:samples={'9' * 5000}", "positive whole number, found '99"),
+        (f"folder:{'x' * 5000}", "folder 'xx.*: File name too long"),
+        ("folder:~no-such-user", "folder '~no-such-user': Could not determine home directory"),
         ("synthetic:samples=3", "3 samples cannot show 10 classes"),
     ],
 )
@@ -183,6 +188,88 @@ def test_bad_files_are_named(tiny: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert not list((tmp_path / "cache").iterdir())  # nothing half-made stays
 
 
+IMAGE = {"bytes": _png(), "path": None}
+UNLIKE = {
+    "string": ({"label": ["cat"]}, "column 'label' holds string, expected whole numbers"),
+    "fraction": ({"label": [1.5]}, "column 'label' holds double, expected whole numbers"),
+    "no label": ({"label": pa.array([None], pa.int64())}, "holds 1 images without a label"),
+    "no struct": ({"img": [_png()]}, "column 'img' holds binary, expected a field 'bytes'"),
+    "no bytes": ({"img": [{"path": "x"}]}, "column 'img' holds struct<path: string>, expected"),
+    "text": ({"img": [{"bytes": "x"}]}, "column 'img' holds struct<bytes: string>, expected"),
+}
+
+
+@pytest.mark.parametrize(("columns", "message"), UNLIKE.values(), ids=UNLIKE)
+def test_parquet_of_other_types(columns: dict[str, object], message: str, tiny: Path) -> None:
+    table = pa.table({"img": [IMAGE], "label": [1], **columns})
+    pq.write_table(table, tiny / "test-00000-of-00001.parquet")
+    with pytest.raises(DataError, match=rf"test-00000-of-00001.parquet.*{message}"):
+        load("cifar10", tiny)
+
+
+def test_a_damaged_page_is_no_fault_of_the_cache(tiny: Path) -> None:
+    file = tiny / "test-00000-of-00001.parquet"
+    noise = np.random.default_rng(0).bytes(9000)
+    table = pa.table({"img": [{**IMAGE, "bytes": noise}], "label": [1]})
+    pq.write_table(table, file, compression="gzip")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100] + bytes(8000) + whole[8100:])
+    with pytest.raises(DataError, match=f"{file.name} is damaged"):
+        load("cifar10", tiny)
+
+
+def test_a_decoder_may_raise_anything(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(*_: object, **__: object) -> None:
+        raise SyntaxError("broken PNG")
+
+    _write(tiny / "test-00000-of-00001.parquet", [_png()] * 3, [0, 9, 9])
+    monkeypatch.setattr(parquet, "as_array", stumble)
+    with pytest.raises(DataError, match="image that cannot be decoded: broken PNG"):
+        load("cifar10", tiny)
+
+
+@pytest.mark.parametrize("names", ["null", '["a"]', "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]", "7"])
+def test_names_of_classes_that_are_none(names: str, tiny: Path) -> None:
+    about = f'{{"info": {{"features": {{"label": {{"names": {names}}}}}}}}}'
+    table = pa.table({"img": [IMAGE], "label": [1]}).replace_schema_metadata({"huggingface": about})
+    pq.write_table(table, tiny / "train-00000-of-00002.parquet")
+    assert load("cifar10", tiny).class_names == tuple("0123456789")
+
+
+def test_nothing_to_train_on(tiny: Path) -> None:
+    for file in tiny.glob("train-*"):
+        pq.write_table(pq.read_table(file).slice(0, 0), file)
+    with pytest.raises(DataError, match="cifar10 has no training samples"):
+        load("cifar10", tiny)
+
+
+def test_what_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for label in ("ant", "cat"):
+        _picture(tmp_path / "pets" / label / "1.png", (9, 0, 0))
+
+    def forbid(place: Path) -> None:
+        """As the system would, if this is not run by who may do everything."""
+        whole = {"scandir": os.scandir, "listdir": os.listdir}
+        for name, function in whole.items():
+
+            def refuse(path: str, function: Callable[[str], object] = function) -> object:
+                if Path(path) == place:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return function(path)
+
+            monkeypatch.setattr(os, name, refuse)
+
+    forbid(tmp_path / "pets" / "cat")
+    with pytest.raises(DataError, match=r"pets/cat cannot be read: Permission denied"):
+        load(f"folder:{tmp_path / 'pets'}")
+    monkeypatch.undo()
+    forbid(tmp_path / "pets")
+    with pytest.raises(DataError, match=r"folder '.*pets': Permission denied"):
+        load(f"folder:{tmp_path / 'pets'}")
+    with pytest.raises(DataError, match=r"data directory '.*pets': Permission denied"):
+        load("cifar10", tmp_path / "pets")
+
+
 def test_no_directory_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PFEDES_DATA", raising=False)
     with pytest.raises(DataError, match="'cifar10' needs its files"):
@@ -265,6 +352,10 @@ def test_damaged_binary_files(tmp_path: Path) -> None:
         load("cifar10", tmp_path)
     (home / "data_batch_2.bin").unlink()
     with pytest.raises(DataError, match=r"data_batch_2.bin cannot be read"):
+        load("cifar10", tmp_path)
+    shutil.copy(home / "data_batch_1.bin", home / "data_batch_2.bin")
+    (home / "batches.meta.txt").write_bytes(b"\xff\n" * 10)
+    with pytest.raises(DataError, match=r"batches.meta.txt is no text"):
         load("cifar10", tmp_path)
     shutil.rmtree(home)
     (tmp_path / binary.ARCHIVE["cifar10"]).write_bytes(b"no archive")
@@ -361,6 +452,23 @@ def test_an_empty_folder_is_no_class_and_renames_none(tmp_path: Path) -> None:
     assert (data.class_names, data.labels.tolist()) == (("ant", "cat"), [0, 1])
 
 
+def test_odd_files_among_the_pictures(tmp_path: Path) -> None:
+    home = tmp_path / "pets"
+    for label in ("ant", "cat"):
+        _picture(home / label / "1.png", (9, 0, 0))
+    (home / "ant" / "folder.png").mkdir()
+    _picture(home / "ant" / os.fsdecode(b"\xff.png"), (9, 0, 0))
+    assert load(f"folder:{home}").labels.tolist() == [0, 0, 1]
+    (home / "ant" / "link.png").symlink_to("nowhere")
+    with pytest.raises(DataError, match=r"link.png cannot be read: No such file"):
+        load(f"folder:{home}")
+    (home / os.fsdecode(b"\xff")).mkdir()
+    with pytest.raises(
+        DataError, match=r"the folder '.*udcff' in .*pets has a name that is no tex"
+    ):
+        load(f"folder:{home}")
+
+
 def test_train_and_test_with_different_classes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -416,6 +524,30 @@ def test_a_local_copy_of_a_hub_data_set(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     with pytest.raises(DataError, match="cannot load somebody/pets from"):
         load("hf:somebody/pets", tmp_path / "bad")
+
+
+def test_copies_of_hub_data_sets_that_will_not_do(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra 'hub'")
+    features = datasets.Features(
+        {"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    image = {"bytes": _png(), "path": None}
+    for number, (images, labels, message) in enumerate(
+        [
+            ([], [], "cannot load a/b from"),
+            ([image, None], [0, 1], "row 1 of a/b has no picture or no label"),
+            ([image, image], [0, None], "row 1 of a/b has no picture or no label"),
+            ([image, {"bytes": b"none", "path": None}], [0, 1], "a/b holds what cannot be decoded"),
+        ]
+    ):
+        home = tmp_path / str(number)
+        home.mkdir()
+        rows = {"img": images, "label": labels}
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(home / "train.parquet")
+        with pytest.raises(DataError, match=message):
+            load("hf:a/b", home)
+    with pytest.raises(DataError, match=r"data directory 'xx.*: File name too long"):
+        load("hf:a/b", "x" * 5000)
 
 
 def test_the_real_cifar_through_the_hub_reader(cifar: Path, tmp_path: Path) -> None:

@@ -141,6 +141,13 @@ def test_wrong_files_get_one_line(tmp_path: Path) -> None:
         assert not (tmp_path / "o").exists()
 
 
+def test_a_home_that_nobody_has(tmp_path: Path) -> None:
+    place = tmp_path / "ada.toml"
+    place.write_text('name = "ada"\nmodel = "cnn5"\ndata = "folder:~no-such-user/pets"\n')
+    with pytest.raises(ConfigError, match=r"ada.toml: Could not determine home directory"):
+        read_participant(place)
+
+
 def test_a_method_without_consent_gets_nothing(tmp_path: Path) -> None:
     for settings, what in (
         ({"method.name": "fedavg"}, "no consent to method 'fedavg'"),

@@ -86,10 +86,17 @@ def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Pa
                 message = problem["msg"].removeprefix("Value error, ")
                 problems.append(f"{key}: {message[0].lower()}{message[1:]}")
         raise ConfigError(f"{where}: {'; '.join(problems)}") from None
+    try:
+        return participant.model_copy(update=_absolute_names(participant, directory))
+    except RuntimeError as error:  # nobody of that name has a home
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _absolute_names(participant: Participant, directory: Path) -> dict[str, str]:
     found = {key: absolute(getattr(participant, key), directory) for key in ("model", "data")}
     if (data := participant.data).startswith("folder:"):
         place = directory / Path(data.removeprefix("folder:")).expanduser()
         found["data"] = f"folder:{place.absolute()}"
     if participant.state:
         found["state"] = str((directory / Path(participant.state).expanduser()).absolute())
-    return participant.model_copy(update=found)
+    return found

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.numbers import open_numbers
-from pfedes.data.pictures import open_picture, pictures_below
+from pfedes.data.pictures import is_folder, open_picture, pictures_below
 from pfedes.data.samples import Normaliser, Preparation
 from pfedes.errors import DataError, ModelError
 from pfedes.facts import Facts
@@ -124,7 +124,7 @@ class Personal:
 def _files(places: Sequence[Path]) -> Iterator[Path]:
     """The pictures that are meant. A file that is named may have any ending."""
     for place in places:
-        if place.is_dir():
+        if is_folder(place):
             below = pictures_below(place)
             if not below:
                 raise DataError(f"{place} holds no pictures")

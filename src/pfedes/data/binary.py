@@ -1,6 +1,7 @@
 """CIFAR-10 and CIFAR-100 from the official binary version, unpacked or as the archive."""
 
 import tarfile
+import zlib
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
@@ -44,7 +45,10 @@ def binary_recipe(name: str, directory: Path) -> Recipe | None:
         planes = records[:, LABELS[name] :].reshape(-1, 3, 32, 32)
         images[:] = planes.transpose(0, 2, 3, 1)
 
-    names = [line for line in read(NAMES[name]).decode().split() if line]
+    try:
+        names = read(NAMES[name]).decode().split()
+    except UnicodeDecodeError:
+        raise DataError(f"{place}: {NAMES[name]} is no text") from None
     if len(names) != CLASSES[name]:
         raise DataError(f"{place}: {NAMES[name]} names {len(names)} classes")
     return Recipe(
@@ -83,5 +87,5 @@ def _from_archive(archive: Path, name: str, file: str) -> bytes:
             if member is None:
                 raise KeyError(file)
             return member.read()
-    except (OSError, EOFError, KeyError, tarfile.TarError) as error:
+    except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{archive}: {file} cannot be read: {error}") from None

@@ -97,7 +97,11 @@ class Recipe:
 def open_cached(recipe: Recipe) -> Dataset:
     """The data set, memory-mapped; decoded first if the cache does not have it."""
     home = cache_root() / recipe.key()
-    if not home.is_dir():
+    try:
+        there = home.is_dir()
+    except OSError as error:
+        raise DataError(f"cannot read the data cache in {home.parent}: {error.strerror}") from None
+    if not there:
         _build(recipe, home)
     return open_arrays(home, recipe.name, recipe.class_names, recipe.official_train)
 
@@ -110,8 +114,8 @@ def open_arrays(
         about: dict[str, Any] = json.loads((home / "about.json").read_text())
         images = np.load(home / "images.npy", mmap_mode="r")
         labels = np.load(home / "labels.npy")
-        mean, std, digest = (about[key] for key in ("mean", "std", "digest"))
-    except (OSError, EOFError, KeyError, ValueError) as error:
+        mean, std, digest = tuple(about["mean"]), tuple(about["std"]), about["digest"]
+    except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"the cached copy of {name} in {home} is damaged ({error}); "
             "remove that directory and it is made again"
@@ -122,8 +126,8 @@ def open_arrays(
         labels=labels,
         class_names=class_names,
         official_train=official_train,
-        mean=tuple(mean),
-        std=tuple(std),
+        mean=mean,
+        std=std,
         digest=digest,
     )
 
@@ -137,6 +141,8 @@ def digest_of(images: Images, labels: Labels) -> str:
 
 def _build(recipe: Recipe, home: Path) -> None:
     """Decodes into a directory beside its place, then renames: half a data set is never seen."""
+    if not recipe.official_train:
+        raise DataError(f"{recipe.name} has no training samples, only test samples")
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))

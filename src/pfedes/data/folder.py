@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
 from pfedes.data.pictures import DECODING, ENDINGS, check_shape, open_picture, pictures_below
+from pfedes.data.place import reason
 from pfedes.errors import MOST_NAMES, DataError
 from pfedes.report.formats import listed
 
@@ -21,12 +22,6 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
 
     Classes are numbered by name, those of train/ and test/ together.
     """
-    try:
-        there = path.is_dir()
-    except OSError as error:
-        raise DataError(f"folder {str(path)!r:.80}: {error.strerror}") from None
-    if not there:
-        raise DataError(f"folder {str(path)!r} does not exist")
     roots = _roots(path)
     names = sorted({name for root in roots for name in _folders(root)})
     if len(names) < 2:
@@ -83,9 +78,15 @@ def _roots(path: Path) -> list[Path]:
 
 def _folders(root: Path) -> set[str]:
     """Without hidden ones, which programs leave behind."""
-    return {
-        place.name for place in root.iterdir() if place.is_dir() and not place.name.startswith(".")
-    }
+    try:
+        places = [place for place in root.iterdir() if place.is_dir()]
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be read: {reason(error)}") from None
+    names = {place.name for place in places if not place.name.startswith(".")}
+    for name in names:
+        if name != name.encode(errors="replace").decode():
+            raise DataError(f"the folder {name!r} in {root} has a name that is no text: rename it")
+    return names
 
 
 def _check_classes(roots: list[Path], found: list[dict[str, list[Path]]]) -> None:
@@ -108,6 +109,10 @@ def _fingerprint(root: Path, pictures: list[Path]) -> str:
     """Names, sizes and times of change: a replaced picture is noticed without reading all."""
     sha = sha256()
     for picture in pictures:
-        about = picture.stat()
-        sha.update(f"{picture.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
+        try:
+            about = picture.stat()
+        except OSError as error:
+            raise DataError(f"{picture} cannot be read: {reason(error)}") from None
+        line = f"{picture.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n"
+        sha.update(line.encode(errors="surrogateescape"))
     return sha.hexdigest()

@@ -1,11 +1,13 @@
 """Image data sets of the Hugging Face hub, or a local copy of one, through `datasets`."""
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
+from pfedes.data import place
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
 from pfedes.data.pictures import DECODING, as_array, check_shape
 from pfedes.errors import DataError
+from pfedes.own import said
 
 
 def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Recipe:
@@ -17,17 +19,19 @@ def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Reci
     test = next((parts[key] for key in ("test", "validation") if key in parts), None)
     image, label = _columns(name, train.features)
     used = [part for part in (train, test) if part is not None]
+    for part in used:
+        if missing := [column for column in (image, label) if column not in part.features]:
+            raise DataError(f"the test part of {name} has no column {missing[0]!r}")
     total = sum(len(part) for part in used)
-    first = as_array(train[0][image], size)
+    first, _ = next(_decoded(name, train, image, label, size))
     height, width, channels = first.shape
 
     def fill(images: Images, labels: Labels) -> None:
         row = 0
         for part in used:
-            for example in part:
-                pixels = as_array(example[image], size)
+            for pixels, number in _decoded(name, part, image, label, size):
                 check_shape(pixels, (height, width, channels), f"picture {row} of {name}")
-                images[row], labels[row] = pixels, example[label]
+                images[row], labels[row] = pixels, number
                 row += 1
                 progress(f"decoding {name} (once)", row, total)
 
@@ -42,19 +46,32 @@ def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Reci
     )
 
 
+def _decoded(
+    name: str, part: Any, image: str, label: str, size: int
+) -> Iterator[tuple[Images, int]]:
+    """Pictures and labels, row by row."""
+    try:
+        for row, example in enumerate(part):
+            if example[image] is None or example[label] is None:
+                raise DataError(f"row {row} of {name} has no picture or no label")
+            yield as_array(example[image], size), example[label]
+    except DataError:
+        raise
+    except Exception as error:  # decoders raise whatever they stumble over
+        raise DataError(f"{name} holds what cannot be decoded: {said(error)}") from None
+
+
 def _load(name: str, directory: str) -> dict[str, Any]:
     try:
         import datasets
     except ImportError:
         raise DataError("data set 'hf' needs the extra 'hub': pip install 'pfedes[hub]'") from None
-    if directory and not Path(directory).is_dir():
-        raise DataError(f"data directory {directory!r} does not exist")
+    where = str(place.directory(directory, "data directory")) if directory else ""
     datasets.disable_progress_bars()
     try:
-        return dict(datasets.load_dataset(directory or name))
+        return dict(datasets.load_dataset(where or name))
     except Exception as error:  # the library raises whatever its readers raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"cannot load {name} from {directory or 'the hub'}: {reason}") from None
+        raise DataError(f"cannot load {name} from {where or 'the hub'}: {said(error)}") from None
 
 
 def _columns(name: str, features: dict[str, Any]) -> tuple[str, str]:

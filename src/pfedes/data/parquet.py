@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from PIL import Image
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
 from pfedes.data.pictures import as_array
 from pfedes.errors import DataError
+from pfedes.own import said
 
 LABEL_COLUMN = {"cifar10": "label", "cifar100": "fine_label"}
 CLASSES = {"cifar10": 10, "cifar100": 100}
@@ -35,11 +36,11 @@ def parquet_recipe(name: str, directory: Path, progress: Progress) -> Recipe | N
     def fill(images: Images, labels: Labels) -> None:
         start = 0
         for path, file in opened.items():
-            for batch in file.iter_batches(1000, columns=["img", LABEL_COLUMN[name]]):
-                for row, blob in enumerate(batch.column("img").field("bytes").to_pylist(), start):
+            for blobs, numbers in _batches(path, file, LABEL_COLUMN[name]):
+                for row, blob in enumerate(blobs, start):
                     images[row] = _decode(blob, path)
-                stop = start + batch.num_rows
-                labels[start:stop] = batch.column(LABEL_COLUMN[name]).to_numpy()
+                stop = start + len(numbers)
+                labels[start:stop] = numbers
                 start = stop
                 progress(f"decoding {name} (once)", start, total)
 
@@ -71,14 +72,43 @@ def _open(path: Path, label: str) -> pq.ParquetFile:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is not a readable parquet file: {reason}") from None
-    columns = file.schema_arrow.names
+        raise DataError(f"{path} is not a readable parquet file: {said(error)}") from None
+    schema = file.schema_arrow
     for column in ("img", label):
-        if column not in columns:
-            found = ", ".join(columns)
+        if column not in schema.names:
+            found = ", ".join(schema.names)
             raise DataError(f"{path} has no column {column!r}; its columns are: {found}")
+    _check_type(path, "img", schema.field("img").type, _holds_bytes, "a field 'bytes' of bytes")
+    _check_type(path, label, schema.field(label).type, pa.types.is_integer, "whole numbers")
     return file
+
+
+def _check_type(
+    path: Path, column: str, found: Any, fits: Callable[[Any], bool], expected: str
+) -> None:
+    if not fits(found):
+        raise DataError(f"{path}: column {column!r} holds {found}, expected {expected}")
+
+
+def _holds_bytes(kind: Any) -> bool:
+    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+        return False
+    inner = kind.field("bytes").type
+    return bool(pa.types.is_binary(inner) or pa.types.is_large_binary(inner))
+
+
+def _batches(
+    path: Path, file: pq.ParquetFile, label: str
+) -> Iterator[tuple[list[bytes | None], Labels]]:
+    """Encoded images and labels, some rows at a time."""
+    try:
+        for batch in file.iter_batches(1000, columns=["img", label]):
+            numbers = batch.column(label)
+            if numbers.null_count:
+                raise DataError(f"{path} holds {numbers.null_count} images without a label")
+            yield batch.column("img").field("bytes").to_pylist(), numbers.to_numpy()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged: {said(error)}") from None
 
 
 def _fingerprint(path: Path) -> list[Any]:
@@ -95,18 +125,20 @@ def _class_names(file: pq.ParquetFile, label: str, count: int) -> tuple[str, ...
     """The names that the Hugging Face schema carries, else the numbers."""
     try:
         features = json.loads(file.schema_arrow.metadata[b"huggingface"])["info"]["features"]
-        names: Sequence[str] = features[label]["names"]
+        names = tuple(features[label]["names"])
     except (KeyError, TypeError, ValueError):
-        names = [str(number) for number in range(count)]
-    return tuple(names)
+        names = ()
+    if len(names) != count or not all(isinstance(name, str) for name in names):
+        return tuple(str(number) for number in range(count))
+    return names
 
 
 def _decode(blob: bytes | None, path: Path) -> Images:
     try:
         with Image.open(io.BytesIO(blob or b""), formats=FORMATS) as image:
             pixels = as_array(image, size=0)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} holds an image that cannot be decoded: {error}") from None
+    except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
+        raise DataError(f"{path} holds an image that cannot be decoded: {said(error)}") from None
     if pixels.shape != SHAPE:
         raise DataError(f"{path} holds an image of {pixels.shape}, expected {SHAPE}")
     return pixels

@@ -1,6 +1,7 @@
 """Pictures of any kind as arrays of one shape."""
 
 import logging
+import os
 import warnings
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from pfedes.data.dataset import Images
+from pfedes.data.place import reason
 from pfedes.errors import DataError
 
 BIG = 64_000_000  # pixels; more is an attack or a mistake
@@ -57,8 +59,7 @@ def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> 
             with Image.open(path) as image:
                 return as_array(image, size, channels)
     except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path} cannot be read as a picture: {reason}") from None
+        raise DataError(f"{path} cannot be read as a picture: {reason(error)}") from None
 
 
 def pictures_below(place: Path) -> list[Path]:
@@ -66,14 +67,26 @@ def pictures_below(place: Path) -> list[Path]:
 
     Without hidden ones: thumbnails, checkpoints and the like are copies that programs made.
     """
-    if not place.is_dir():
-        return []
-    return sorted(
-        path
-        for path in place.rglob("*")
-        if path.suffix.lower() in ENDINGS
-        and not any(part.startswith(".") for part in path.relative_to(place).parts)
-    )
+    found: list[Path] = []
+    if is_folder(place):
+        for folder, inner, names in os.walk(place, onerror=_refuse):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            found += [path for path in paths if path.suffix.lower() in ENDINGS]
+    return sorted(found)
+
+
+def is_folder(place: Path) -> bool:
+    """What cannot even be looked at is none: who opens it will say why."""
+    try:
+        return place.is_dir()
+    except OSError:
+        return False
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that is forbidden must not pass for an empty one."""
+    raise DataError(f"{error.filename} cannot be read: {reason(error)}") from None
 
 
 def check_shape(pixels: Images, expected: tuple[int, int, int], where: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from pfedes.data.dataset import Dataset, Images, Labels, Progress, Recipe, open_cached, silent
+from pfedes.data.place import directory, reason
 from pfedes.data.received import received
 from pfedes.errors import DataError, unknown
 from pfedes.section import Section
@@ -31,6 +32,7 @@ class DataConfig(Section):
 
 
 LARGEST = 2**40  # bytes of generated data
+MOST_DIGITS = 13  # of its numbers, none of which can be more
 
 SOURCES = {
     "digits": "1,797 handwritten digits of scikit-learn, brought to 3x32x32; needs no files",
@@ -68,7 +70,7 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
         case "folder":
             from pfedes.data.folder import folder_recipe
 
-            return folder_recipe(Path(argument).expanduser(), config.image_size, progress)
+            return folder_recipe(directory(argument, "folder"), config.image_size, progress)
         case "hf":
             from pfedes.data.hub import hub_recipe
 
@@ -77,14 +79,17 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
             return _cifar(name, data_directory(config, name), progress)
 
 
-def _cifar(name: str, directory: Path, progress: Progress) -> Recipe:
+def _cifar(name: str, home: Path, progress: Progress) -> Recipe:
     from pfedes.data.binary import binary_recipe
     from pfedes.data.parquet import parquet_recipe
 
-    recipe = parquet_recipe(name, directory, progress) or binary_recipe(name, directory)
+    try:
+        recipe = parquet_recipe(name, home, progress) or binary_recipe(name, home)
+    except OSError as error:
+        raise DataError(f"{error.filename or home} cannot be read: {reason(error)}") from None
     if recipe is None:
         raise DataError(
-            f"no {name} in {directory}: expected train-*.parquet and test-*.parquet, or the files "
+            f"no {name} in {home}: expected train-*.parquet and test-*.parquet, or the files "
             f"or the archive of the binary version, there or in {name}/"
         )
     return recipe
@@ -98,10 +103,7 @@ def data_directory(config: DataConfig, name: str) -> Path:
             f"data set {name!r} needs its files: give their directory with --data-dir "
             "(or data.dir, or the environment variable PFEDES_DATA)"
         )
-    path = Path(chosen).expanduser()
-    if not path.is_dir():
-        raise DataError(f"data directory {chosen!r} does not exist")
-    return path
+    return directory(chosen, "data directory")
 
 
 def _digits() -> Recipe:
@@ -124,7 +126,7 @@ def _synthetic(argument: str, progress: Progress) -> Recipe:
         key, _, value = part.partition("=")
         if key not in settings:
             raise DataError(unknown("setting of 'synthetic'", key, settings))
-        if not value.isdecimal() or int(value) < 1:
+        if not value.isdecimal() or len(value) > MOST_DIGITS or int(value) < 1:
             raise DataError(f"synthetic: {key} must be a positive whole number, found {value!r}")
         settings[key] = int(value)
     samples, classes, size, channels = settings.values()
