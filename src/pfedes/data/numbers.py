@@ -1,10 +1,13 @@
 """Numbers of the user's own in files: rows of a table, signals, embeddings."""
 
+import warnings
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pfedes.data.place import reason
 from pfedes.errors import DataError
 from pfedes.shape import Shape
 
@@ -13,13 +16,18 @@ ENDINGS = (".npy", ".csv")
 
 def open_numbers(path: Path, shape: Shape) -> NDArray[np.float32]:
     """Inputs (n, *shape): an array of numpy, or a table with a line for each, titled or not."""
+    kinds = " or ".join(ENDINGS)
     try:
-        found = _table(path) if path.suffix.lower() == ".csv" else np.load(path, allow_pickle=False)
-        numbers = np.asarray(found, np.float32)
+        table = path.suffix.lower() == ".csv"
+        found = _table(path) if table else np.atleast_1d(np.load(path, allow_pickle=False))
     except Exception as error:  # readers raise whatever they stumble over
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        kinds = " or ".join(ENDINGS)
-        raise DataError(f"{path} cannot be read as numbers ({kinds}): {reason}") from None
+        raise DataError(f"{path} cannot be read as numbers ({kinds}): {reason(error)}") from None
+    if found.dtype.kind not in "fiub":
+        raise DataError(f"{path} cannot be read as numbers ({kinds}): it holds {found.dtype}")
+    if not found.size:
+        raise DataError(f"{path} holds no numbers")
+    with np.errstate(over="ignore"):  # is found out below
+        numbers = found.astype(np.float32)
     if numbers.shape == shape:
         numbers = numbers[None]
     if numbers.shape[1:] != shape:
@@ -30,15 +38,16 @@ def open_numbers(path: Path, shape: Shape) -> NDArray[np.float32]:
 
 
 def _table(path: Path) -> NDArray[np.float64]:
-    with path.open(encoding="utf-8") as lines:
-        first = lines.readline()
+    text = path.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the first word
+    first, _, _ = text.partition("\n")
     try:
         [float(word) for word in first.split(",")]
     except ValueError:
         titles = 1
     else:
         titles = 0
-    return np.loadtxt(path, delimiter=",", skiprows=titles, ndmin=2)
+    with warnings.catch_warnings(action="ignore"):  # that there is nothing is said elsewhere
+        return np.loadtxt(StringIO(text), delimiter=",", skiprows=titles, ndmin=2)
 
 
 def _by(shape: tuple[int, ...]) -> str:
