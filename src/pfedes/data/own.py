@@ -12,9 +12,9 @@ from pydantic import Field
 
 from pfedes.data import sources
 from pfedes.data.dataset import Progress, silent
-from pfedes.data.partition import PartitionConfig, Rows, partition
+from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.sources import DataConfig
-from pfedes.errors import DataError, unknown
+from pfedes.errors import DataError, PartitionError, unknown
 from pfedes.names import Name
 from pfedes.own import is_own, kind_and_text, own_function
 from pfedes.participant import Participant
@@ -134,7 +134,7 @@ def _from_source(
     official = dataset.official_train < len(dataset)
     shares = SHARES.model_copy(update={"split": "official"}) if official else SHARES
     is_test = np.arange(len(dataset)) >= dataset.official_train
-    (share,) = partition(dataset.labels, shares, rng, official_test=is_test)
+    share = _divided(participant, dataset.labels, shares, rng, is_test)
     return [
         Split(_with_channels(participant, dataset.images[rows], federation), labels[rows])
         for rows in (share.train, share.val, share.test)
@@ -156,16 +156,29 @@ def _from_function(
         for name, part in parts.items()
     }
     if "val" not in found:
-        (share,) = partition(
-            found["train"].labels,
-            SHARES.model_copy(update={"split": (8 / 9, 0.0, 1 / 9)}),
-            rng,
-        )
         whole = found["train"]
+        shares = SHARES.model_copy(update={"split": (8 / 9, 0.0, 1 / 9)})
+        share = _divided(participant, whole.labels, shares, rng)
         found["train"], found["val"] = (
             Split(whole.inputs[rows], whole.labels[rows]) for rows in (share.train, share.test)
         )
     return [found[name] for name in SPLITS]
+
+
+def _divided(
+    participant: Participant,
+    labels: Rows,
+    shares: PartitionConfig,
+    rng: np.random.Generator,
+    official_test: NDArray[np.bool_] | None = None,
+) -> Share:
+    try:
+        (share,) = partition(labels, shares, rng, official_test)
+    except PartitionError:  # speaks of clients, of which a participant knows nothing
+        raise DataError(
+            f"{participant.name}: {len(labels)} samples are too few to be divided: give it more"
+        ) from None
+    return share
 
 
 def _named(given: Any, key: str) -> dict[str, Any]:
@@ -186,11 +199,30 @@ def _split(participant: Participant, federation: FederationConfig, key: str, par
     inputs, labels = _pair(part, key)
     if len(inputs) != len(labels):
         raise DataError(f"{key}: {len(inputs)} inputs, but {len(labels)} labels: give one each")
+    _check_rank(inputs, key)
     if inputs.dtype != np.uint8:
         inputs = _numbers(inputs, key)
+    if not len(labels):
+        labels = labels.astype(np.int64)  # of an empty list numpy makes fractions
     names = participant.classes or federation.classes
     mapped = _in_federation(participant, labels, names, federation)
     return Split(_with_channels(participant, inputs, federation), mapped)
+
+
+def _check_rank(inputs: NDArray[Any], key: str) -> None:
+    of_one = list(inputs.shape[1:])
+    if not of_one and not len(inputs):
+        raise DataError(f"{key} is empty: give it samples")
+    if inputs.dtype == np.uint8 and len(of_one) not in (2, 3):
+        raise DataError(
+            f"{key}: bytes are pixels, [height, width] or with channels, and one input is "
+            f"{of_one}: make what is no image float"
+        )
+    if not of_one or 0 in of_one:
+        raise DataError(
+            f"{key}: one input is {of_one}: it needs numbers, [features], [channels, length] or "
+            "[channels, height, width]"
+        )
 
 
 def _pair(part: Any, key: str) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -198,11 +230,15 @@ def _pair(part: Any, key: str) -> tuple[NDArray[Any], NDArray[Any]]:
         return _array(part[0], f"{key} inputs"), _array(part[1], f"{key} labels")
     if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
         raise DataError(f"{key} is a {type(part).__name__}; {EXPECTED}")
-    pairs = [part[index] for index in range(len(part))]
-    if wrong := next((pair for pair in pairs if not _is_pair(pair)), None):
-        raise DataError(f"{key} holds a {type(wrong).__name__} where (input, label) belongs")
+    try:
+        pairs = [part[index] for index in range(len(part))]
+    except Exception as error:  # it is the user's, and may raise anything
+        raise DataError(f"{key} cannot be read: {kind_and_text(error)}") from None
+    for pair in pairs:
+        if not _is_pair(pair):
+            raise DataError(f"{key} holds a {type(pair).__name__} where (input, label) belongs")
     return (
-        _array([np.asarray(x) for x, _ in pairs], f"{key} inputs"),
+        _array([x for x, _ in pairs], f"{key} inputs"),
         _array([y for _, y in pairs], f"{key} labels"),
     )
 
@@ -212,23 +248,30 @@ def _is_pair(value: Any) -> bool:
 
 
 def _array(values: Any, key: str) -> NDArray[Any]:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    if isinstance(values, Iterable) and not isinstance(values, np.ndarray):
-        values = list(values)
     try:
-        found = np.asarray(values)
+        if isinstance(values, Iterable) and not hasattr(values, "__array__"):
+            values = [_plain(value) for value in values]
+        found = np.asarray(_plain(values))
+        if found.dtype == object:  # as tables keep words
+            found = np.asarray(found.tolist())
     except ValueError:
         raise DataError(f"{key} differ in shape: bring all to one") from None
+    except Exception as error:  # of the user's iterables, and of tensors that are no arrays
+        raise DataError(f"{key} cannot be made an array: {kind_and_text(error)}") from None
     if found.dtype == object or found.ndim == 0:
         raise DataError(f"{key} are no array of numbers or names: make them one")
     return found
 
 
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
 def _numbers(inputs: NDArray[Any], key: str) -> NDArray[np.float32]:
     if inputs.dtype.kind not in "fiub":
         raise DataError(f"{key}: inputs of type {inputs.dtype}: make them numbers")
-    found = inputs.astype(np.float32)
+    with np.errstate(over="ignore"):  # is found out at once
+        found = inputs.astype(np.float32)
     if not np.isfinite(found).all():
         bad = int((~np.isfinite(found)).reshape(len(found), -1).any(axis=1).sum())
         raise DataError(
@@ -247,10 +290,11 @@ def _in_federation(
     if labels.ndim != 1:
         raise DataError(f"{participant.name}: labels of shape {labels.shape}: give one each")
     if labels.dtype.kind in "US":
-        mine = sorted(set(labels.astype(str)))
-        numbers = np.searchsorted(mine, labels.astype(str))
+        words = _words(participant, labels)
+        mine = sorted(set(words))
+        numbers = np.searchsorted(mine, words)
     elif labels.dtype.kind in "iu":
-        mine, numbers = list(names), labels.astype(np.int64)
+        mine, numbers = list(names), labels
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(mine):
             raise DataError(
                 f"{participant.name}: labels {numbers.min()}..{numbers.max()}, but {len(mine)} "
@@ -265,6 +309,13 @@ def _in_federation(
         raise DataError(f"{participant.name}: {unknown('class', str(foreign[0]), places)}")
     table = np.array([places[name] for name in mine], np.int64)
     return table[numbers]
+
+
+def _words(participant: Participant, labels: NDArray[Any]) -> NDArray[np.str_]:
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError:
+        raise DataError(f"{participant.name}: labels are bytes that are no text") from None
 
 
 def _with_channels(
