@@ -144,8 +144,11 @@ def test_wrong_files_get_one_line(tmp_path: Path) -> None:
 def test_a_home_that_nobody_has(tmp_path: Path) -> None:
     place = tmp_path / "ada.toml"
     place.write_text('name = "ada"\nmodel = "cnn5"\ndata = "folder:~no-such-user/pets"\n')
-    with pytest.raises(ConfigError, match=r"ada.toml: Could not determine home directory"):
+    with pytest.raises(ConfigError, match="'~no-such-user/pets': nobody of that name has a home"):
         read_participant(place)
+    for settings in ({"data": "folder:~no-such-user"}, {"data_dir": "~no-such-user"}):
+        with pytest.raises(ConfigError, match="'~no-such-user': nobody of that name has a home"):
+            configure(**settings)
 
 
 def test_a_method_without_consent_gets_nothing(tmp_path: Path) -> None:

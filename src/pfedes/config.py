@@ -21,6 +21,7 @@ from pfedes.data.sources import DataConfig
 from pfedes.errors import ConfigError
 from pfedes.explaining import explain
 from pfedes.fleet.base import RuntimeConfig
+from pfedes.home import at_home
 from pfedes.methods import method_class
 from pfedes.methods.base import Method, MethodConfig
 from pfedes.methods.pfedes import PFedESConfig
@@ -251,9 +252,9 @@ def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
             continue
         for key in keys:
             if isinstance(place := section.get(key), str) and place:
-                section[key] = str(Path(place).expanduser().absolute())
+                section[key] = str(at_home(place).absolute())
         if isinstance(source := section.get("source"), str) and source.startswith("folder:"):
-            path = Path(source.removeprefix("folder:")).expanduser()
+            path = at_home(source.removeprefix("folder:"))
             section["source"] = f"folder:{path.absolute()}"
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from pfedes.errors import ConfigError, unknown
+from pfedes.home import at_home
 
 
 def is_own(name: str) -> bool:
@@ -30,7 +31,7 @@ def absolute(name: str, directory: Path) -> str:
     module, function = _parts(name)
     if not (is_own(name) and module.endswith(".py")):
         return name
-    return f"{(directory / Path(module).expanduser()).absolute()}:{function}"
+    return f"{(directory / at_home(module)).absolute()}:{function}"
 
 
 def own_function(name: str, key: str) -> Callable[..., Any]:

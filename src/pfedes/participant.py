@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from pfedes.errors import ConfigError, unknown
+from pfedes.home import at_home
 from pfedes.methods import METHODS
 from pfedes.names import Name
 from pfedes.own import absolute
@@ -86,17 +87,10 @@ def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Pa
                 message = problem["msg"].removeprefix("Value error, ")
                 problems.append(f"{key}: {message[0].lower()}{message[1:]}")
         raise ConfigError(f"{where}: {'; '.join(problems)}") from None
-    try:
-        return participant.model_copy(update=_absolute_names(participant, directory))
-    except RuntimeError as error:  # nobody of that name has a home
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _absolute_names(participant: Participant, directory: Path) -> dict[str, str]:
     found = {key: absolute(getattr(participant, key), directory) for key in ("model", "data")}
     if (data := participant.data).startswith("folder:"):
-        place = directory / Path(data.removeprefix("folder:")).expanduser()
+        place = directory / at_home(data.removeprefix("folder:"))
         found["data"] = f"folder:{place.absolute()}"
     if participant.state:
-        found["state"] = str((directory / Path(participant.state).expanduser()).absolute())
-    return found
+        found["state"] = str((directory / at_home(participant.state)).absolute())
+    return participant.model_copy(update=found)

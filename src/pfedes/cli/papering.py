@@ -11,6 +11,7 @@ from pfedes.cli.interrupted import Interrupted, interruptible
 from pfedes.config import configure
 from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.fleet.base import RuntimeConfig
+from pfedes.home import at_home
 from pfedes.paper import experiment_named, experiments
 from pfedes.paper.estimate import estimate, round_seconds
 from pfedes.paper.experiment import Exhibit, Experiment, Results
@@ -66,7 +67,7 @@ def run_experiments(
     root = out or Path("runs") / f"paper-{scale.name}"
     if root.exists() and not root.is_dir():
         raise StoreError(f"{root} exists and is not a directory: choose another --out")
-    data = str(data_dir.expanduser().absolute()) if data_dir else ""
+    data = str(at_home(data_dir).absolute()) if data_dir else ""
     work = Work(chosen, scale, root, data, archive)
     if plan:
         _print_plan(work, jobs)
