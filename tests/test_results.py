@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from pfedes.paper import experiment_named
+from pfedes.paper.ablation import VARIANTS
 from pfedes.paper.experiment import Results
 from pfedes.paper.scale import LAPTOP
-from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS
-from pfedes.paper.tables import seeds_of, setting
+from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.paper.tables import SEEDS, seeds_of, setting
 from pfedes.paper.writing import texts
+from pfedes.report.formats import count
 
 PROJECT = Path(__file__).parents[1]
 PUBLISHED = PROJECT / "results" / "laptop"
@@ -38,11 +40,27 @@ def test_the_documents_numbers_are_the_runs(kind: str, data: str) -> None:
         for method in COMPARED
     ]
     assert any(any(numbers) for _, *numbers in expected)
+    assert rows_below(f"{kind.capitalize()} models, {DATA[data]}") == expected
+
+
+def test_the_documents_ablation_is_the_runs() -> None:
+    cells = {name: cell for name, (cell, _) in VARIANTS.items()} | {"FedProto": Setting("fedproto")}
+    for name, accuracy, flop in rows_below("How much of the gain is sharing?"):
+        cell = cells.pop(name)
+        seeds = [cell.with_seed(seed) for seed in SEEDS]
+        records = RESULTS.records(seeds)
+        assert len(records) == 3
+        assert accuracy == str(RESULTS.accuracy(seeds))
+        assert flop == count(sum(record.summary["flops"] for record in records) / 3)
+    assert not cells
+
+
+def rows_below(heading: str) -> list[list[str]]:
+    """The cells of the table below a heading of the document."""
     text = (PROJECT / "docs" / "reproduce.md").read_text()
-    heading = f"### {kind.capitalize()} models, {DATA[data]}\n"
-    (section,) = re.findall(rf"^{heading}(.*?)^#", text, re.M | re.S)
+    (section,) = re.findall(rf"^### {re.escape(heading)}\n(.*?)^#", text, re.M | re.S)
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
-    assert [[cell.strip() for cell in line[1:-1].split("|")] for line in lines] == expected
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
 
 def accuracy(method: str, data: str, clients: int, kind: str) -> str:
