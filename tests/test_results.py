@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[1]
 PUBLISHED = PROJECT / "results" / "laptop"
 RESULTS = Results(LAPTOP, PUBLISHED)
 PAGES = sorted(path.name for path in PUBLISHED.iterdir() if path.name != "cells")
-TABLES = [(kind, data) for kind in ("homogeneous", "heterogeneous") for data in DATA]
+TABLES = [(page[len("table-") :], data) for page in PAGES if "table-" in page for data in DATA]
 
 
 @pytest.mark.parametrize("name", PAGES)
