@@ -251,7 +251,7 @@ def test_the_tradeoff_keeps_payload_and_rounds_apart(everything: Path) -> None:
         ]
         assert [f"{y:.2f}" for _, y in spots] == [row["accuracy (%)"] for row in reached]
         assert [text.get_text() for text in axes.texts] == [
-            f"N={row['N']} to {row['target']}" for row in reached
+            f"N={row['N']}, {row['target']}" for row in reached
         ]
         areas = [float(bubble.get_sizes()[0]) for bubble in axes.collections]
         assert max(areas) == 912

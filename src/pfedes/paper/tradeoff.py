@@ -156,7 +156,7 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
         figure = Figure(figsize=(7.2, 3.4))
         for place, (axes, data) in enumerate(zip(figure.subplots(1, len(DATA)), DATA, strict=True)):
             points = [
-                (method, f"N={race.clients} to {race.target:.0%}", reached, race.records[method])
+                (method, f"N={race.clients}, {race.target:.0%}", reached, race.records[method])
                 for race in found
                 if race.data == data and race.target is not None
                 for method in METHODS
@@ -164,29 +164,31 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
             ]
             most = max((float(cost["flops"] or 0) for _, _, cost, _ in points), default=1.0)
             for method, name, cost, record in points:
+                area = 900 * float(cost["flops"] or 0) / most + 12  # in square points
                 axes.scatter(
                     [float(cost["floats"] or 1)],
                     [100 * record.accuracy],
-                    s=900 * float(cost["flops"] or 0) / most + 12,
+                    s=area,
                     color=method_style(method)["color"],
                     alpha=0.55,
                     linewidths=0,
                 )
-                above = method == METHODS[0]  # the two of a scenario often lie close together
+                side = 1 if method == METHODS[0] else -1  # away from the other of its scenario
                 axes.annotate(
                     name,
                     (float(cost["floats"] or 1), 100 * record.accuracy),
-                    xytext=(0, 17 if above else -17),
+                    xytext=(side * (math.sqrt(area) / 2 + 2), 0),
                     textcoords="offset points",
                     fontsize=8,
                     color=method_style(method)["color"],
-                    ha="center",
-                    va="bottom" if above else "top",
+                    ha="left" if side > 0 else "right",
+                    va="center",
                 )
             if not points:
                 leave_empty(axes)
+            axes.set_xscale("log")
+            axes.margins(0.7, 0.3)  # room for the names
             plain_log_scale(axes)
-            axes.margins(0.25, 0.4)
             axes.set_xlabel("floats until the target, both ways")
             title = label(data, 0, results.scale.sources).removesuffix(", N=0")
             if points:
@@ -201,7 +203,7 @@ def bubbles(found: Sequence[Race], results: Results) -> Figure:
         figure.legend(
             handles,
             [NAMES[method] for method in METHODS],
-            title="area: FLOP until the target",
+            title="beside N the target; area: FLOP until it is reached",
             title_fontsize=8,
             fontsize=8,
             loc="outside lower center",

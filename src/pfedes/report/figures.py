@@ -263,7 +263,7 @@ def plain_log_scale(axes: Axes) -> None:
     least, most = axes.get_xlim()
     decades = math.log10(most / least)
     axes.xaxis.set_major_locator(
-        LogLocator(subs=(1, 2, 5) if decades < 1 else (1, 3) if decades < 3 else (1,))
+        LogLocator(subs=(1, 2, 5) if decades < 1 else (1, 3) if decades < 2 else (1,))
     )
     axes.xaxis.set_major_formatter(lambda value, _: count(value))
     axes.xaxis.set_minor_formatter(NullFormatter())
