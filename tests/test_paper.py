@@ -116,7 +116,8 @@ def test_every_experiment_leaves_all_its_files(everything: Path) -> None:
         tables, pictures = MADE[name]
         for table in tables:
             for kind in ("md", "csv", "tex"):
-                assert (place / f"{table}.{kind}").stat().st_size > 100, (name, table, kind)
+                lines = (place / f"{table}.{kind}").read_text().splitlines()
+                assert len(lines) >= 3, (name, table, kind)  # columns, and two rows at least
         assert re.findall(r"\]\((.*)\.png\)", page) == pictures
         for picture in pictures:
             assert (place / f"{picture}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -286,7 +287,8 @@ def test_the_theory_is_measured_on_three_clients(everything: Path) -> None:
     constants = table(everything, "theory", "constants")
     assert [row["client"] for row in constants] == [f"client-{n:04d}" for n in range(3)]
     for row in constants:
-        assert all(float(value) > 0 for key, value in row.items() if key.startswith("L1"))
+        # Three lower bounds: the way down a path that bends upwards nowhere gives a negative one.
+        assert min(float(row["L1, secant"]), float(row["L1, Hessian"])) > 0
     verdicts = {row["step"]: row["verdict"] for row in table(everything, "theory", "proof")}
     assert verdicts["(a) drops eta mu <g, p>"] == "does not follow"
     assert verdicts["(a) and (d) at the same point"] == "exclude each other"
