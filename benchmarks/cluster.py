@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pfedes import Config, configure
-from pfedes.clientstore import ClientStore
-from pfedes.compare import cells_of
-from pfedes.fleet.base import Reply, Task
-from pfedes.fleet.cluster import WRITERS
-from pfedes.simulation import Simulation
-from pfedes.sweep import run_cells
+from pfedes.core.protocol import Reply, Task
+from pfedes.fleet import make_fleet
+from pfedes.fleet.dask.fleet import WRITERS
+from pfedes.population.simulation import Simulation
+from pfedes.store.client_store import ClientStore
+from pfedes.sweep.compare import cells_of
+from pfedes.sweep.execute import run_cells
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from clusters import Cluster
@@ -99,7 +100,7 @@ class Rounds:
         self.root.mkdir(parents=True)
         config = configure(data=data, clients=CLIENTS, settings=settings)
         simulation = Simulation(config)
-        self.fleet: Any = simulation.fleet(ClientStore(self.root))
+        self.fleet: Any = make_fleet(simulation, ClientStore(self.root))
         method, ctx = simulation.method, simulation.context(1)
         cards = simulation.population.cards(method.needs)
         state = method.start(cards, ctx)

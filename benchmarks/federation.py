@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pfedes import Federation, Run, configure
-from pfedes.fleet.flare.rehearsal import rehearse
-from pfedes.participant import read_participant
+from pfedes.config.participant import read_participant
+from pfedes.deploy.rehearsal import rehearse
 
 PARTICIPANTS, ROUNDS = 3, 15
 WARM = 3  # rounds in which processes still load what they need

@@ -15,13 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from pfedes.costs import CountedFlops
-from pfedes.data.samples import Batch
-from pfedes.memory import keep_freed_memory
+from pfedes.core.device import CPU
+from pfedes.core.flops import CountedFlops
+from pfedes.core.precision import Precision, computing
+from pfedes.core.samples import Batch
+from pfedes.core.training import clip_gradients, frozen
+from pfedes.fleet.process import keep_freed_memory
 from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss
 from pfedes.models import MODELS, build_model, channels_last
 from pfedes.models.extractor import Extractor
-from pfedes.training import clip_gradients, frozen
 
 BATCH = 512
 REPETITIONS = 11
@@ -35,9 +37,9 @@ def shares(batch: int = BATCH, repetitions: int = REPETITIONS) -> list[dict[str,
     keep_freed_memory()
     rows = []
     for model in MODELS:
-        steps = _steps(model, batch)
+        steps = steps_of(model, batch)
         flops = {name: _flops(step) for name, step in steps.items()}
-        seconds = _medians({"peak": _multiplication(), **steps}, repetitions)
+        seconds = medians({"peak": _multiplication(), **steps}, repetitions)
         flops["both phases"] = flops["phase 1"] + flops["phase 2"]
         seconds["both phases"] = seconds["phase 1"] + seconds["phase 2"]
         peak = 2 * SIDE**3 / seconds["peak"]
@@ -54,7 +56,10 @@ def shares(batch: int = BATCH, repetitions: int = REPETITIONS) -> list[dict[str,
     return rows
 
 
-def _steps(name: str, batch: int) -> dict[str, Callable[[], None]]:
+def steps_of(
+    name: str, batch: int, precision: Precision = "float32"
+) -> dict[str, Callable[[], None]]:
+    """One training step of each phase, update included."""
     model = channels_last(build_model(name, 10, (3, 32, 32)))
     extractor = channels_last(Extractor())
     x = torch.randn(batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
@@ -65,7 +70,9 @@ def _steps(name: str, batch: int) -> dict[str, Callable[[], None]]:
 
         def work() -> None:
             update.zero_grad()
-            loss().backward()
+            with computing(precision, CPU):
+                found = loss()
+            found.backward()
             clip_gradients(learner, 50.0)
             update.step()
 
@@ -87,16 +94,21 @@ def _steps(name: str, batch: int) -> dict[str, Callable[[], None]]:
 
 def _multiplication() -> Callable[[], None]:
     a, b, product = (torch.randn(SIDE, SIDE) for _ in range(3))
-    return lambda: torch.mm(a, b, out=product)
+
+    def multiply() -> None:
+        torch.mm(a, b, out=product)
+
+    return multiply
 
 
 def _flops(work: Callable[[], None]) -> int:
     with CountedFlops() as counted:
         work()
-    return counted.total
+    total: int = counted.total
+    return total
 
 
-def _medians(works: dict[str, Callable[[], None]], repetitions: int) -> dict[str, float]:
+def medians(works: dict[str, Callable[[], None]], repetitions: int) -> dict[str, float]:
     """Of processor time, all works in turn; the first turn warms up."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repetitions + 1):

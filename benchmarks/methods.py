@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from pfedes import configure
-from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Reply, Task
+from pfedes.core.protocol import Reply, Task
+from pfedes.fleet.client_host import host_of
 from pfedes.methods import METHODS
-from pfedes.simulation import Simulation
+from pfedes.population.simulation import Simulation
+from pfedes.store.client_store import ClientStore
 
 CLIENT = "client-0000"
 SETTINGS = {"models.pool": ["cnn1"], "train.batch_size": 64, "train.epochs": 2}
@@ -26,7 +27,7 @@ def rounds_of_methods(repetitions: int = 5) -> list[dict[str, Any]]:
     flops: dict[str, int] = {}
     for turn in range(repetitions + 1):
         for name, simulation in simulations.items():
-            spent, flops[name] = _round(simulation)
+            spent, flops[name] = timed_round(simulation)
             if turn:  # the first one warms up
                 seconds[name].append(spent)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
@@ -42,12 +43,13 @@ def rounds_of_methods(repetitions: int = 5) -> list[dict[str, Any]]:
     ]
 
 
-def _round(simulation: Simulation) -> tuple[float, int]:
+def timed_round(simulation: Simulation) -> tuple[float, int]:
+    """Seconds and FLOPs of a client's first round, state and evaluation included."""
     method, ctx = simulation.method, simulation.context(1)
     cards = simulation.population.cards(method.needs)
     download = method.download(method.start(cards, ctx), cards[0], ctx)
     with tempfile.TemporaryDirectory() as place:
-        host = simulation.host(ClientStore(Path(place)))
+        host = host_of(simulation, ClientStore(Path(place)))
         began = time.perf_counter()
         answer = host.answer(Task("bench", CLIENT, 1, 0, download))
         spent = time.perf_counter() - began

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from pfedes.client import Client
-from pfedes.training import TrainConfig
+from pfedes.core.client import Client
+from pfedes.core.context import TrainConfig
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
@@ -63,9 +63,9 @@ class PlainCNN(nn.Module):
 
     def __init__(self, ours: nn.Module) -> None:
         super().__init__()
-        widths = [ours.get_submodule(f"fc{i}").weight.shape for i in (1, 2, 3)]
+        widths = [ours.get_parameter(f"fc{i}.weight").shape for i in (1, 2, 3)]
         self.conv1 = nn.Conv2d(3, 16, 5)
-        self.conv2 = nn.Conv2d(16, ours.get_submodule("conv2").weight.shape[0], 5)
+        self.conv2 = nn.Conv2d(16, ours.get_parameter("conv2.weight").shape[0], 5)
         self.fc1, self.fc2, self.fc3 = (nn.Linear(inputs, outputs) for outputs, inputs in widths)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,10 +88,11 @@ def naive_round(
     total = sum(len(client.train) for client in clients)
     averaged = copy.deepcopy(uploads[0])
     for name in averaged:
-        averaged[name] = sum(
+        shares = (
             upload[name] * len(client.train) / total
             for upload, client in zip(uploads, clients, strict=True)
         )
+        averaged[name] = sum(shares, torch.zeros(()))
     received.load_state_dict(averaged)
 
 
@@ -100,9 +101,17 @@ def naive_client(
 ) -> dict[str, Tensor]:
     model = PlainCNN(client.model)
     loader = DataLoader(Pictures(client), batch_size=train.batch_size, shuffle=True)
-    rates = {"lr": train.lr, "momentum": train.momentum, "weight_decay": train.weight_decay}
-    model_optimiser = torch.optim.SGD(model.parameters(), **rates)
-    extractor_optimiser = torch.optim.SGD(extractor.parameters(), **rates)
+
+    def sgd(module: nn.Module) -> torch.optim.SGD:
+        return torch.optim.SGD(
+            module.parameters(),
+            lr=train.lr,
+            momentum=train.momentum,
+            weight_decay=train.weight_decay,
+        )
+
+    model_optimiser = sgd(model)
+    extractor_optimiser = sgd(extractor)
 
     for _ in range(train.epochs):
         for x, y in loader:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pfedes import Config, Federation, Listener, configure
-from pfedes.recorder import Row
+from pfedes.results.summary import Row
 
 CLIENTS = (100, 1_000, 10_000)
 SAMPLES = 50  # of each client

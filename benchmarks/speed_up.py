@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pfedes import configure
-from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Reply, Task
+from pfedes.core.protocol import Reply, Task
+from pfedes.fleet.client_host import host_of
 from pfedes.fleet.workers import WorkerFleet
-from pfedes.simulation import Simulation
+from pfedes.population.simulation import Simulation
+from pfedes.store.client_store import ClientStore
 
 REPETITIONS = 5
 SETTINGS = {"train.epochs": 1, "method.extractor_epochs": 2, "data.limit": 6000}
@@ -27,7 +29,7 @@ def speed_up(repetitions: int = REPETITIONS) -> list[dict[str, Any]]:
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as place, Multiplications() as multiplications:
         rounds = Rounds(Path(place))
-        works = {
+        works: dict[str, Callable[[], object]] = {
             "multiplications, 1": lambda: multiplications.run(1),
             "multiplications, 2": lambda: multiplications.run(2),
             "training, 1": lambda: rounds.run(1),
@@ -63,7 +65,7 @@ class Rounds:
     def __init__(self, place: Path) -> None:
         config = configure(data="synthetic", clients=20, settings=SETTINGS)
         self.simulation = Simulation(config)
-        host = self.simulation.host(ClientStore(place / "state" / "clients"))
+        host = host_of(self.simulation, ClientStore(place / "state" / "clients"))
         (place / "state").mkdir()
         self.fleets = {n: WorkerFleet(host, config.to_toml(), n) for n in (1, 2)}
         method, ctx = self.simulation.method, self.simulation.context(1)

@@ -18,8 +18,8 @@ import torch
 from naive import naive_round
 
 from pfedes import Config, Federation, Listener, configure
-from pfedes.recorder import Row
-from pfedes.simulation import Simulation
+from pfedes.population.simulation import Simulation
+from pfedes.results.summary import Row
 
 SETTINGS = {
     "train.batch_size": 64,
