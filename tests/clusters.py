@@ -17,7 +17,11 @@ from running import small
 
 T = TypeVar("T")
 
-SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"], "runtime__report": False}
+SETTINGS: Mapping[str, Any] = {
+    "train__rounds": 3,
+    "models__pool": ["cnn5"],
+    "runtime__report": False,
+}
 DASK = [sys.executable, "-m", "dask"]
 PATIENCE = 150.0  # seconds, on a machine that has much else to do
 
@@ -187,7 +191,12 @@ class Gate:
     def holder(self, seed: int, round: int) -> int:
         """The process that is held, once there is one."""
         found: list[Path] = []
-        wait_until(lambda: found.extend(self._holders(seed, round)) or found, "a client's start")
+
+        def held() -> bool:
+            found.extend(self._holders(seed, round))
+            return bool(found)
+
+        wait_until(held, "a client's start")
         return int(found[0].name.rpartition("-")[2])
 
     def _holders(self, seed: int, round: int) -> list[Path]:

@@ -1,15 +1,20 @@
 """Fixtures: a small configuration, and a data cache that outlives a test run."""
 
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from clusters import Cluster
     from flaring import Ground
+    from pfedes.deploy.participant.handler import ParticipantHandler
+    from recording import Recording
 
 SMALL: Mapping[str, Any] = {
     "data.limit": 200,
@@ -21,20 +26,62 @@ SMALL: Mapping[str, Any] = {
     "train.batch_size": 16,
     "method.extractor_epochs": 1,
     "runtime.fleet": "serial",
+    "runtime.report": False,
 }
-"""Four clients with two architectures and 200 digits: a round in about half a second."""
+"""Four clients with two architectures and 200 digits: a round in about half a second.
+
+Without a report, which takes as long as a round: tests that read one ask for it.
+"""
+
+# A fixture of a session belongs to a process. Who uses one of these runs in the same process as
+# the others who do, so that it is built once.
+SHARED = {
+    "two_nodes": "cluster",
+    "gated": "cluster",
+    "rehearsal": "flare",
+    "ground": "flare",
+    "everything": "paper",
+}
+
+# `make test` tries the same examples every time; `make test-all` looks for new ones.
+_ALWAYS: Mapping[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture],
+}
+settings.register_profile("quick", max_examples=40, derandomize=True, **_ALWAYS)
+settings.register_profile("thorough", max_examples=400, **_ALWAYS)
+settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Decoded data goes beside pytest's own cache: never into the user's, and only decoded once.
     assert config.cache is not None
     os.environ["PFEDES_CACHE"] = str(config.cache.mkdir("pfedes-data"))
+    # Nor is the user's record of code touched.
+    os.environ["PFEDES_STATE"] = state = tempfile.mkdtemp(prefix="pfedes-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
     os.environ.setdefault("COLUMNS", "80")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    for item in items:
+        for fixture, group in SHARED.items():
+            if fixture in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Callable[..., Recording]":
+    """Runs a method and records all that travels, for comparison with its oracle."""
+    from recording import Recording
+
+    return lambda method, **settings: Recording(method, tmp_path / "run", monkeypatch, **settings)
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +120,10 @@ def serial_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which `pfedes rehearse` was gone through."""
-    from test_cli import command
+    from commands import process
 
     home = tmp_path_factory.mktemp("flare") / "rehearsal"
-    done = command("rehearse", "--out", str(home))
+    done = process("rehearse", "--out", str(home))
     assert done.returncode == 0, done.stderr
     (home / "said.txt").write_text(done.stdout)
     return home
@@ -95,3 +142,15 @@ def ground(rehearsal: Path) -> "Iterator[Ground]":
         yield ground
     finally:
         ground.end()
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> "Iterator[ParticipantHandler]":
+    """Ada's side of a federation."""
+    from guests import ada, terms
+    from pfedes.deploy.participant.handler import ParticipantHandler
+
+    guest = ParticipantHandler(ada(tmp_path / "state"), terms().federation)
+    guest.seat.state.mkdir(parents=True)
+    yield guest
+    guest.stop()

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pfedes import Federation, Run, configure, open_run
-from pfedes.fleet.flare.layout import Layout
-from pfedes.fleet.flare.policy import write_server_policy
-from pfedes.fleet.flare.rehearsal import start_joining
-from pfedes.participant import read_participant
-from pfedes.payload import Payload
-from pfedes.seat import Seat
+from pfedes.config.participant import read_participant
+from pfedes.core.payload import Payload
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.participant.state import ParticipantState
+from pfedes.deploy.rehearsal import start_joining
 
 NAMES = ["ada", "ben", "cleo"]
 PATIENCE = 240.0  # seconds for anything that takes a moment on an idle machine
@@ -96,15 +95,14 @@ class Ground:
         shutil.copytree(rehearsal, home)
         self.home = home
         self.layout = Layout(home / "federation")
-        write_server_policy(self.layout.server, self.layout.server)  # it names directories
         for name in NAMES:
             shutil.rmtree(self.seat(name).directory)
             (home / name / "join.txt").unlink()
         self.terms = self.layout.config.read_text()
-        self._joined: list[subprocess.Popen[bytes]] = []
+        self._joined: dict[str, subprocess.Popen[bytes]] = {}
 
-    def seat(self, name: str) -> Seat:
-        return Seat(self.home / name / "state")
+    def seat(self, name: str) -> ParticipantState:
+        return ParticipantState(self.home / name / "state")
 
     def join(self, name: str, *, leave: bool = False) -> "subprocess.Popen[bytes]":
         """`pfedes join` with a model that may get into trouble."""
@@ -117,14 +115,24 @@ class Ground:
         if name == "ada":
             text += 'methods = ["pfedes", "fd"]\n'
         file.write_text(text)
-        process = start_joining(self.layout.kits / name, home, leave=leave)
-        self._joined.append(process)
+        return self.rejoin(name, leave=leave)
+
+    def rejoin(self, name: str, *, leave: bool = False) -> "subprocess.Popen[bytes]":
+        """`pfedes join` once more, after `part`."""
+        process = start_joining(self.layout.kits / name, self.home / name, leave=leave)
+        self._joined[name] = process
         return process
+
+    def part(self, name: str) -> None:
+        """Kills `pfedes join`, and waits until all that it started is gone."""
+        _end(self._joined.pop(name))
+        place = str(self.seat(name).directory)
+        eventually(lambda: not processes(place), f"the end of {name}'s processes", 60)
 
     def begin(self, **settings: object) -> None:
         """No run yet, and these terms."""
         shutil.rmtree(self.layout.run, ignore_errors=True)
-        for file in (self.layout.told, self.layout.trouble):
+        for file in (self.layout.told, self.layout.trouble, self.layout.strikes):
             file.unlink(missing_ok=True)
         for flag in [*self.home.glob("*/hold"), *self.home.glob("*/raise")]:
             flag.unlink()  # of a test that failed
@@ -173,6 +181,10 @@ class Ground:
             return -1
         return open_run(self.layout.run).manifest.round
 
+    @property
+    def run_id(self) -> str:
+        return open_run(self.layout.run).manifest.run
+
     def hold(self, *names: str) -> None:
         """From now on their training stands still."""
         for name in names:
@@ -184,20 +196,49 @@ class Ground:
         for name in names:
             eventually((self.home / name / "held").exists, f"{name} trains")
 
+    def hold_in_round_2(self, *names: str, while_waiting_for: str) -> int:
+        """Until all of them are in the middle of round 2; the round that is committed then.
+
+        Somebody else is slow in round 1, so that they cannot be caught too late.
+        """
+        self.hold(while_waiting_for)
+        self.await_held(while_waiting_for)
+        for name in names:
+            eventually(lambda name=name: self.has_answered(name, 1), f"{name} answers")
+        self.hold(*names)
+        self.release(while_waiting_for)
+        self.await_held(*names)
+        assert self.round == 1
+        return 1
+
+    def has_answered(self, name: str, round: int) -> bool:
+        """Whether it answered this round of the present run."""
+        record = self.seat(name).record()
+        return (
+            record is not None
+            and record.run == self.run_id
+            and round in self.seat(name).answered()
+        )
+
     def release(self, name: str) -> None:
         (self.home / name / "hold").unlink()
 
     def states(self) -> dict[str, str]:
-        """Of everybody the digest of the accepted state, from its own directory."""
-        return {name: accepted(self.seat(name), name) for name in NAMES}
+        """Of everybody the keyed digest of the accepted state, from its own directory."""
+        seats = {name: self.seat(name) for name in NAMES}
+        return {name: seat.answers.keyed(accepted(seat, name)) for name, seat in seats.items()}
 
     def end(self) -> None:
-        for process in self._joined:
-            process.kill()
-            process.communicate()  # closes its leash, too
+        for process in self._joined.values():
+            _end(process)
 
 
-def accepted(seat: Seat, name: str) -> str:
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.communicate()  # closes its leash, too
+
+
+def accepted(seat: ParticipantState, name: str) -> str:
     record = seat.record()
     assert record is not None
     return Payload(seat.clients.load(record.run, name, record.accepted).state).digest()
@@ -208,5 +249,6 @@ def simulated(home: Path, out: Path, *names: str, **changes: object) -> Run:
     people = [read_participant(home / name / "participant.toml") for name in names or NAMES]
     settings = {key.replace("__", "."): value for key, value in changes.items()}
     settings |= {"federation.participants": [], "runtime.fleet": "serial"}
+    settings |= {"aggregation.max_norm": 0}  # what nobody honest reaches changes nothing
     file = home / "federation" / "federation.toml"
     return Federation(configure(file, participants=people, settings=settings), out=out).run()

@@ -3,6 +3,20 @@
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+SCRIPT = "<script>window.hacked = 1</script>"
+SECTIONS = [
+    "What was run",
+    "Accuracy over rounds",
+    "Clients",
+    "Partition",
+    "What may leave each client, and what was sent",
+    "Costs",
+    "Enhanced images",
+    "Failures and rejected uploads",
+    "Effective configuration",
+    "Repeat it",
+]
+
 
 @dataclass
 class ReadTable:

@@ -4,6 +4,7 @@ No cleverness and no code shared with the library: two forward passes, a hand-wr
 over lists. What is random (initial weights, order of samples) is given from outside.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,10 @@ from torch.nn import functional as F
 
 Weights = dict[str, Tensor]
 Order = list[list[int]]  # an epoch's batches, as sample numbers
+
+
+def summed(tensors: Iterable[Tensor]) -> Tensor:
+    return sum(tensors, torch.zeros(()))
 
 
 @dataclass
@@ -125,7 +130,9 @@ def average(extractors: list[Weights], samples: list[int]) -> Weights:
     """The sample-weighted mean."""
     total = sum(samples)
     return {
-        name: sum(t[name] * (n / total) for t, n in zip(extractors, samples, strict=True)).detach()
+        name: summed(
+            t[name] * (n / total) for t, n in zip(extractors, samples, strict=True)
+        ).detach()
         for name in extractors[0]
     }
 

@@ -1,15 +1,25 @@
 """What several tests do: small configurations, and comparing what runs left on disk."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 from conftest import SMALL
 from pfedes import Config, Method, Run, configure
-from pfedes.payload import Payload
+from pfedes.core.payload import Payload
+from pfedes.core.protocol import Failure, Reply, Task
+from pfedes.fleet.client_host import ClientHost
+from pfedes.methods.base import MethodConfig
+from pfedes.population.base import Population
+from pfedes.population.partitioned import PartitionedPopulation
 
 TIMES = {"seconds"}
+
+C = TypeVar("C", bound=MethodConfig)
 
 
 def small(method: Method[Any] | str = "pfedes", **settings: Any) -> Config:
@@ -17,6 +27,34 @@ def small(method: Method[Any] | str = "pfedes", **settings: Any) -> Config:
     chosen = {key.replace("__", "."): value for key, value in settings.items()}
     base = {k: v for k, v in SMALL.items() if method == "pfedes" or not k.startswith("method.")}
     return configure(method=method, settings={**base, **chosen})
+
+
+def tiny(method: str, **settings: Any) -> Config:
+    """Two clients, one model, one round, and a report: as little as a method can do."""
+    return small(
+        method,
+        **{
+            "data__limit": 60,
+            "partition__clients": 2,
+            "partition__classes_per_client": 5,
+            "models__pool": ["cnn5"],
+            "train__rounds": 1,
+            "runtime__report": True,
+            **settings,
+        },
+    )
+
+
+def hyper_parameters(config: Config, kind: type[C]) -> C:
+    """Those of the method, which the test knows to be of this kind."""
+    assert isinstance(config.method, kind)
+    return config.method
+
+
+def partitioned(population: Population) -> PartitionedPopulation:
+    """The population, which the test knows to share one data set."""
+    assert isinstance(population, PartitionedPopulation)
+    return population
 
 
 def timeless(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,3 +88,32 @@ def result(run: Run) -> dict[str, Any]:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def contents(directory: Path) -> dict[str, str]:
+    """Every file with what is in it, but for the locks and the log, which say who came by."""
+    return {
+        str(path.relative_to(directory)): sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name not in {"lock", "workers", "run.log"}
+    }
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    """Lets one client fail in every round."""
+    answer: Callable[[ClientHost, Task], Reply | Failure] = ClientHost.answer
+
+    def sometimes(self: ClientHost, task: Task) -> Reply | Failure:
+        return Failure(task.client, reason) if task.client == "client-0001" else answer(self, task)
+
+    monkeypatch.setattr(ClientHost, "answer", sometimes)

@@ -1,13 +1,25 @@
 """A late joiner: learns against a finished run's extractor, and sends nothing."""
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pfedes import Context, Federation, MethodError, PfedesError, Run, StoreError, open_run
-from pfedes.adopt import adoption
+from pfedes import (
+    Context,
+    Federation,
+    Listener,
+    MethodError,
+    PfedesError,
+    Run,
+    StoreError,
+    open_run,
+)
 from pfedes.cli import execute
-from pfedes.participant import read_participant
+from pfedes.config.participant import read_participant
+from pfedes.federation.adopt import adoption
 from running import small
 
 OWN = Path(__file__).parents[1] / "examples" / "own"
@@ -35,7 +47,8 @@ def test_a_latecomer_learns_against_the_extractor_that_others_trained(
     assert execute(words) == 0, capsys.readouterr().err
     late = open_run("late")
     assert list(late.manifest.clients) == ["late"]
-    assert late.summary["floats_up"] == late.summary["floats_down"] == 0
+    assert late.summary["floats_up"] == 0
+    assert late.summary["floats_down"] == 443  # the extractor, once
     assert late.summary["mean_accuracy"] > late.summary["initial_accuracy"] + 0.1
     theta = before.store.server_state(before.manifest).tensors
     kept = late.store.clients.load(late.manifest.run, "late", 2).state
@@ -47,7 +60,11 @@ def test_a_latecomer_learns_against_the_extractor_that_others_trained(
 
 
 def test_how_the_others_were_combined_is_nothing_to_a_latecomer(tmp_path: Path) -> None:
-    settings = {"aggregation__kind": "median", "train__min_uploads": 3, "train__rounds": 1}
+    settings: dict[str, Any] = {
+        "aggregation__kind": "median",
+        "train__min_uploads": 3,
+        "train__rounds": 1,
+    }
     run = Federation(small(**settings), out=tmp_path / "run").run()
     config = adoption(run, read_participant(latecomer(tmp_path)), 1)
     assert Federation(config, out=tmp_path / "late").run().rounds[0]["status"] == "ok"
@@ -62,6 +79,29 @@ def test_what_cannot_be_adopted_gets_one_line(tmp_path: Path) -> None:
     environment.write_text(environment.read_text().replace('"data": "', '"data": "0'))
     with pytest.raises(StoreError, match="was trained on other data"):
         adoption(open_run(run.directory), person)
+
+
+@pytest.mark.parametrize("sharing", ["frozen", "local"])
+def test_only_the_owner_of_a_configuration_reads_its_first_extractor(
+    sharing: str, tmp_path: Path
+) -> None:
+    """Clients may train on machines that lack the file: they are sent what is in it, once."""
+    run = Federation(small(), out=tmp_path / "run").run()
+    place, trained = tmp_path / "first.safetensors", run.store.server_state(run.manifest).tensors
+    shutil.copy(run.store.state / run.manifest.server, place)
+
+    class Removes(Listener):
+        def round_started(self, round: int, clients: Sequence[str]) -> None:
+            place.unlink(missing_ok=True)
+
+    config = small(method__start_from=str(place), method__sharing=sharing)
+    later = Federation(config, out=tmp_path / "later", listener=Removes()).run()
+    assert [row["failed"] for row in later.rounds] == [0, 0]
+    first, second = (row["floats_down"] for row in later.rounds)
+    assert (first, second) == (sum(t.numel() for t in trained.values()) * 4, 0)
+    state = later.store.clients.load(later.manifest.run, "client-0000", 2).state
+    unchanged = all(state[f"kept.{name}"].equal(tensor) for name, tensor in trained.items())
+    assert unchanged is (sharing == "frozen")
 
 
 def test_an_extractor_to_start_from(tmp_path: Path) -> None:

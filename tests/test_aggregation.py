@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfedes import ConfigError, Federation, MethodError, PFedES
-from pfedes.aggregation import AggregationConfig, combine, krum, mean, norm, weights_of
+from pfedes.core.aggregation import AggregationConfig, combine, krum, mean, norm, weights_of
 from pfedes.methods import METHODS
-from pfedes.simulation import Simulation
+from pfedes.population.simulation import Simulation
 from running import small
 
 
@@ -100,7 +100,7 @@ def test_the_norm_by_hand() -> None:
 def test_only_methods_that_average_parameters_take_other_rules(name: str, key: str) -> None:
     value = "median" if key == "kind" else 1.0
     pool = {"models__pool": ["cnn5"], f"aggregation__{key}": value}
-    if name in {"fd", "fedproto", "standalone"}:
+    if name in {"fd", "fedproto", "standalone", "fedssa", "fedgh", "fedre", "fedtgp"}:
         with pytest.raises(MethodError, match=f"{name} averages no parameters"):
             Simulation(small(name, **pool))
     else:

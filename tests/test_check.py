@@ -49,6 +49,21 @@ def test_what_is_right_passes_and_shows_what_would_leave(
         assert line in said
 
 
+@pytest.mark.parametrize("terms", ["", "participants = ['ada', 'ben']"])
+def test_what_stays_over_a_network_is_not_listed(
+    terms: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FLOPs and seconds would tell the architecture, also where the terms name nobody yet."""
+    Path("terms.toml").write_text(f"[federation]\nclasses = ['a', 'b', 'c']\n{terms}")
+    own = f"import numpy as np\nfrom torch import nn\n{GOOD_MODEL}{GOOD_DATA}"
+    Path("own.py").write_text(own)
+    Path("p.toml").write_text("name = 'ada'\nmodel = 'own.py:model'\ndata = 'own.py:data'\n")
+    assert execute(["check", "p.toml", "--federation", "terms.toml"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line]
+    assert {"loss", "samples", "state"} <= set(listed)
+    assert not {"flops", "seconds"} & set(listed)
+
+
 MODELS = {
     "no such function": ("", "own.py:model': unknown function 'model'; known: data"),
     "returns no module": ("def model(c, s): return 3", "returned an int: it must return"),

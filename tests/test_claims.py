@@ -2,16 +2,19 @@
 
 import gzip
 import json
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pfedes import Federation, configure
+from pfedes import Client, Context, Federation, Payload, Standalone, Upload, configure
 from pfedes.errors import DamageError
-from pfedes.paper.ablation import verdict
-from pfedes.paper.claims import (
+from pfedes.paper.experiment import Results
+from pfedes.paper.experiments.ablation import verdict
+from pfedes.paper.experiments.claims import (
     BASELINES,
     above,
     ahead,
@@ -23,13 +26,12 @@ from pfedes.paper.claims import (
     faster,
     spent,
 )
-from pfedes.paper.experiment import Results
-from pfedes.paper.origin import minutes
+from pfedes.paper.experiments.sweeps import MU, PARTICIPATION
+from pfedes.paper.experiments.tradeoff import common_target
+from pfedes.paper.methodology import minutes
 from pfedes.paper.record import Record, not_converged
 from pfedes.paper.scale import SAME_FLOP, SMOKE
-from pfedes.paper.setting import Setting
-from pfedes.paper.sweeps import MU, PARTICIPATION
-from pfedes.paper.tradeoff import common_target
+from pfedes.paper.scenario import Setting
 from running import small
 
 Curve = list[float]
@@ -261,12 +263,27 @@ def test_the_rule_of_convergence() -> None:
     assert "worse than half" in str(not_converged(record([0.9] + [0.2] * 10)))
 
 
-def test_a_loss_that_is_not_finite_is_not_converged(tmp_path: Path) -> None:
-    config = small("standalone", train__lr=1e30, train__clip=0.0, train__rounds=1)
+def test_a_loss_that_is_not_finite_is_not_converged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Standalone.client_round
+
+    def diverging(self: Standalone, client: Client, download: Payload, ctx: Context) -> Upload:
+        if client.name == "client-0000":
+            for parameter in client.model.parameters():
+                parameter.data.mul_(math.inf)
+        return honest(self, client, download, ctx)
+
+    monkeypatch.setattr(Standalone, "client_round", diverging)
+    config = small("standalone", train__rounds=1)
     Federation(config, out=tmp_path / "run").run()
     diverged = Record.of(tmp_path / "run", config)
     assert diverged is not None
     assert diverged.diverged > 0
+    assert {event["code"] for event in diverged.summary["failed_clients"]} == {"not finite"}
+    told = [{**e, "code": "failed"} for e in diverged.summary["failed_clients"]]
+    in_words = replace(diverged, summary={**diverged.summary, "failed_clients": told})
+    assert in_words.diverged == 0  # whatever the reason's words are
     assert "no longer finite in" in str(not_converged(diverged))
 
 

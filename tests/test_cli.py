@@ -1,10 +1,10 @@
-"""The real command, as a user types it."""
+"""The command line: what it does, says and refuses."""
 
 import json
-import os
 import re
+import signal
 import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,34 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import pfedes
+from commands import MAIN, command, complaint, process, refused
 from conftest import SMALL
 from pfedes import cli
+from pfedes.cli._display import output
 
 TINY = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
-
-
-def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from pfedes.__main__ import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **environment},
-        check=False,
-    )
-
-
-def refused(*arguments: str, **environment: str) -> str:
-    """The one line that a wrong command line gets. Nothing is written."""
-    before = sorted(Path().rglob("*"))
-    done = command(*arguments, **environment)
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("pfedes: ")
-    assert sorted(Path().rglob("*")) == before
-    return lines[0]
 
 
 @pytest.mark.parametrize(
@@ -63,15 +41,6 @@ def refused(*arguments: str, **environment: str) -> str:
         (["run", "--data", "cifar10", "--data-dir", "nowhere"], "nowhere' does not exist"),
         (["run", "--set", "train.epoch=3"], "unknown key 'train.epoch'; did you mean"),
         (["run", "--method", "fedavg"], "set models.pool to one architecture"),
-    ],
-)
-def test_wrong_input(arguments: list[str], said: str) -> None:
-    assert said in refused(*arguments, PFEDES_DATA="")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
         (["run", "--rounds", "three"], "--rounds"),
         (["rum"], "rum"),
         (["run", "missing.toml"], "cannot read configuration missing.toml: No such file"),
@@ -84,16 +53,14 @@ def test_wrong_input(arguments: list[str], said: str) -> None:
         (["data", "partition", "--out", "picture.doc"], "cannot write picture.doc"),
     ],
 )
-def test_more_wrong_input(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The same path without a new process: what `main` exits with and prints."""
-    assert cli.execute(arguments) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    (line,) = shown.err.splitlines()
-    assert line.startswith("pfedes: ")
-    assert said in line
+def test_wrong_input(arguments: list[str], said: str) -> None:
+    assert said in refused(*arguments, PFEDES_DATA="")
+
+
+def test_wrong_input_of_a_real_process() -> None:
+    """What the shell sees: the parser's refusal, and one of ours."""
+    assert "--roundz" in complaint(process("run", "--roundz", "3"))
+    assert "did you mean 'pfedes'?" in complaint(process("run", "--method", "pfedess"))
     assert not list(Path().iterdir())
 
 
@@ -116,7 +83,7 @@ def test_wrong_files(tmp_path: Path) -> None:
 
 
 def test_run_report_and_resume(tmp_path: Path) -> None:
-    done = command("run", *TINY, "--out", "first")
+    done = process("run", *TINY, "--set=runtime.report=true", "--out", "first")
     assert done.returncode == 0, done.stderr
     assert "round 2/2  accuracy" in done.stderr
     assert "first/report.html" in done.stdout
@@ -164,6 +131,60 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == pfedes.__version__
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ([], "Usage: pfedes [OPTIONS] COMMAND"),
+        (["-h"], "Usage: pfedes [OPTIONS] COMMAND"),
+        (["data"], "Usage: pfedes data [OPTIONS] COMMAND"),
+        (["run", "-h"], "Usage: pfedes run"),
+    ],
+)
+def test_help_has_lines_and_is_no_error(words: list[str], usage: str) -> None:
+    done = command(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(usage)
+    assert len(done.stdout.splitlines()) > 10
+    assert not [line for line in done.stdout.splitlines()[1:] if line.endswith("...")]  # cut off
+
+
+def test_shells_can_complete_commands() -> None:
+    asked = {"_PFEDES_COMPLETE": "complete_bash", "COMP_WORDS": "pfedes re", "COMP_CWORD": "1"}
+    done = process(**asked)
+    assert {"resume", "report", "rehearse"} <= set(done.stdout.split())
+
+
+def test_a_terminal_that_is_closed_leaves_a_trace(tmp_path: Path) -> None:
+    started = subprocess.Popen(
+        [*MAIN, "run", "--rounds", "50", "--out", "run", "--set", "runtime.fleet=serial"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    manifest = tmp_path / "run/state/manifests/00000.json"
+    deadline = time.monotonic() + 60
+    while not (manifest.exists() and (tmp_path / "run/run.log").exists()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    started.send_signal(signal.SIGHUP)
+    said = started.communicate(timeout=30)[1]
+    assert started.returncode == 130
+    assert "'pfedes resume run' goes on" in said
+    assert said.count("stopped") == 1
+    logged = (tmp_path / "run/run.log").read_text()
+    assert "stopped by SIGHUP; 'pfedes resume run' continues" in logged
+
+
+def test_debug_shows_the_traceback_anywhere_in_the_command() -> None:
+    plain = command("run", "--data", "nowhere")
+    assert "Traceback" not in plain.stderr
+    for words in (["--debug", "run"], ["run", "--debug"]):
+        done = command(*words, "--data", "nowhere")
+        assert done.returncode == 2
+        assert "Traceback" in done.stderr
+        assert done.stderr.splitlines()[-1] == plain.stderr.strip()
+
+
 def test_config_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.execute(["config", "--method", "standalone", "--set", "train.lr=0.5"]) == 0
     shown = capsys.readouterr().out
@@ -188,7 +209,7 @@ def test_cifar10_sends_443_floats_and_repeats(cifar: Path) -> None:
                 out,
                 "--json",
             ),
-            *("--set", "data.limit=6000", "--set", "train.epochs=1"),
+            *("--set", "data.limit=2000", "--set", "train.epochs=1"),
             *("--set", "method.extractor_epochs=1", "--set", f"runtime.fleet={fleet}"),
         )
         assert done.returncode == 0, done.stderr
@@ -202,3 +223,8 @@ def test_cifar10_sends_443_floats_and_repeats(cifar: Path) -> None:
             (summary["accuracies"], [entry["digest"] for entry in manifest["clients"].values()])
         )
     assert results[0] == results[1]
+
+
+def test_names_are_no_codes_for_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    output().print("mine:bug: failed")
+    assert capsys.readouterr().out == "mine:bug: failed\n"

@@ -16,7 +16,7 @@ import pfedes
 from clusters import SETTINGS, Cluster, Gate, Meanwhile, authority, log_of, on, wait_until
 from pfedes import ClusterError, Config, ConfigError, Federation, configure
 from pfedes.cli import execute
-from pfedes.cluster.joining import Facts, differences
+from pfedes.fleet.dask.compatibility import NodeFacts, differences
 from running import result, small
 
 ODD = {
@@ -33,7 +33,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     place = tmp_path_factory.mktemp("crowd")
     other = place / "other"
     shutil.copytree(Path(pfedes.__file__).parent, other / "pfedes")
-    names = other / "pfedes" / "__init__.py"
+    names = other / "pfedes" / "version.py"
     version = f'__version__ = "{pfedes.__version__}"'
     names.write_text(names.read_text().replace(version, '__version__ = "0.0.1"'))
     with Cluster(place / "cluster") as cluster:
@@ -47,7 +47,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_nodes_that_differ_are_named_and_left_out(crowd: Cluster, tmp_path: Path) -> None:
-    settings = {"train__rounds": 1}
+    settings: dict[str, Any] = {"train__rounds": 1}
     run = Federation(on(crowd, **settings), out=tmp_path / "run").run()
     said = log_of(run.directory)
     for name, why in ODD.items():
@@ -57,7 +57,11 @@ def test_nodes_that_differ_are_named_and_left_out(crowd: Cluster, tmp_path: Path
 
 
 def test_other_processors_may_be_accepted(crowd: Cluster, tmp_path: Path) -> None:
-    settings = {"train__rounds": 1, "runtime__mixed_hardware": True, "runtime__report": True}
+    settings: dict[str, Any] = {
+        "train__rounds": 1,
+        "runtime__mixed_hardware": True,
+        "runtime__report": True,
+    }
     run = Federation(on(crowd, **settings), out=tmp_path / "run").run()
     said = log_of(run.directory)
     assert f"2 nodes of {crowd.address}" in said
@@ -68,14 +72,14 @@ def test_other_processors_may_be_accepted(crowd: Cluster, tmp_path: Path) -> Non
 
 
 def test_what_differs_is_said_in_full() -> None:
-    ours = Facts({"Python": "3.11.7", "torch": "2.13.0"}, "A", "bits", memory=10**10)
-    theirs = Facts({"Python": "3.12.1", "torch": "2.13.0"}, "B", "other", memory=10**6)
+    ours = NodeFacts({"Python": "3.11.7", "torch": "2.13.0"}, "A", "bits", memory=10**10)
+    theirs = NodeFacts({"Python": "3.12.1", "torch": "2.13.0"}, "B", "other", memory=10**6)
     assert list(differences(ours, theirs, 4, mixed=False)) == [
         "Python 3.12.1, the driver has 3.11.7",
         "4 threads: start it with --nthreads 1",
         "1 MB of free memory, 500 MB are needed",
     ]
-    alike = Facts(ours.versions, "B", "other", memory=10**10)
+    alike = NodeFacts(ours.versions, "B", "other", memory=10**10)
     assert list(differences(ours, alike, 1, mixed=True)) == []
     (why,) = differences(ours, alike, 1, mixed=False)
     assert why.startswith("its training gives other bits (B; the driver: A)")
@@ -206,7 +210,7 @@ def test_code_of_ones_own_must_be_there_and_may_be_deadly(
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "deadly_there.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    settings = {"train__rounds": 1}
+    settings: dict[str, Any] = {"train__rounds": 1}
     with Cluster(tmp_path / "cluster") as cluster:
         cluster.add("without", "--no-nanny")
         cluster.wait_for(1)
@@ -253,9 +257,9 @@ def test_where_a_run_is_done_does_not_identify_it() -> None:
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("pfedes.cluster")]:
+    for name in [name for name in sys.modules if name.startswith("pfedes.fleet.dask")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "pfedes.fleet.cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "pfedes.fleet.dask.fleet", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"pip install 'pfedes\[cluster\]'"):
         Federation(configure(cluster="tls://127.0.0.1:1"), out=tmp_path / "run").run()

@@ -15,10 +15,11 @@ import pytest
 from clusters import Cluster, Gate, Meanwhile, Process, log_of, on, wait_until
 from pfedes import Config, ConfigError, Federation
 from pfedes.cli import execute
-from pfedes.compare import cells_of
-from pfedes.sweep import Cell, Outcome, nth, run_cells
+from pfedes.sweep.cells import Cell, Outcome, nth
+from pfedes.sweep.compare import cells_of
+from pfedes.sweep.execute import run_cells
+from pictures import cifar_binary
 from running import result, small
-from test_data import _binary
 
 METHODS = ["standalone", "lg_fedavg"]
 
@@ -47,14 +48,14 @@ def leashed(node: Process) -> list[int]:
             words = Path(f"/proc/{pid}/cmdline").read_text()
         except OSError:
             continue
-        found += [pid] if "pfedes.leash" in words else []
+        found += [pid] if "pfedes.sweep.child_main" in words else []
     return found
 
 
 def test_a_stop_while_a_run_takes_its_place_leaves_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pfedes.cluster.cells import _replace
+    from pfedes.sweep.dask import _replace
 
     place, work = tmp_path / "cell", tmp_path / "work"
     for directory, text in ((place, "begun"), (work, "finished")):
@@ -173,9 +174,13 @@ def test_a_killed_driver_leaves_nothing_running_and_is_repeated(
 def test_data_is_sent_once_to_a_machine_that_lacks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _binary(tmp_path / "data" / "cifar10", "cifar10", rows=20)
+    cifar_binary(tmp_path / "data" / "cifar10", "cifar10", rows=20)
     monkeypatch.setenv("PFEDES_DATA", str(tmp_path / "data"))
-    settings = {"data__source": "cifar10", "data__limit": 0, "partition__classes_per_client": 4}
+    settings: dict[str, Any] = {
+        "data__source": "cifar10",
+        "data__limit": 0,
+        "partition__classes_per_client": 4,
+    }
     serial = Federation(common(**settings), out=tmp_path / "serial").run()
     with Cluster(tmp_path / "cluster") as cluster:
         # Two workers of one machine, as far as their caches go, and both without the files.

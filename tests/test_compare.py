@@ -11,36 +11,31 @@ from typing import Any
 
 import pytest
 
+from commands import command
 from pfedes import Config, Federation, StoreError, configure, open_run
-from pfedes.compare import Result, candidates, cells_of, results_of, table_of
 from pfedes.errors import ConfigError
 from pfedes.methods import METHODS
-from pfedes.runlock import locked
-from pfedes.simulation import Simulation
-from pfedes.sweep import Outcome, run_cells
-from pfedes.table import Table
-from running import result, small, timeless
+from pfedes.methods.fedkd import FedKDConfig
+from pfedes.methods.fedproto import FedProtoConfig
+from pfedes.methods.fml import FMLConfig
+from pfedes.population.simulation import Simulation
+from pfedes.results.table import Table
+from pfedes.store.lock import locked
+from pfedes.sweep.cells import Outcome
+from pfedes.sweep.compare import Result, candidates, cells_of, results_of, table_of
+from pfedes.sweep.execute import run_cells
+from running import hyper_parameters, partitioned, result, small, timeless
 
 
 def common(**settings: Any) -> Config:
     return small("standalone", train__participation=0.5, **settings)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pfedes", "compare", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 def test_all_methods_meet_the_same_federation(tmp_path: Path) -> None:
     cells = cells_of(common(), list(METHODS), [3], tmp_path)
     simulations = [Simulation(cell.config) for cell in cells]
-    first = simulations[0].population
-    for other in (simulation.population for simulation in simulations[1:]):
+    first, *others = (partitioned(simulation.population) for simulation in simulations)
+    for other in others:
         assert other.architectures == first.architectures
         for name in first.names:
             assert (other.shares[name].train == first.shares[name].train).all()
@@ -73,7 +68,7 @@ def test_a_cell_is_an_ordinary_run(tmp_path: Path) -> None:
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     cells = cells_of(common(), ["standalone"], [0, 1], tmp_path)
-    run_cells(cells[:1])
+    Federation(cells[0].config, out=cells[0].directory).run()
     manifest = next((cells[0].directory / "state" / "manifests").iterdir())
     before = manifest.stat().st_mtime_ns
     seen: list[int] = []
@@ -93,7 +88,7 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     assert outcome.run.manifest.round == 3
 
 
-def test_the_real_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
         common().to_toml() + "[compare.fedproto]\nlambda = 2.0\n[compare.fml]\nalpha = [0.5, 1.0]\n"
     )
@@ -106,7 +101,7 @@ def test_the_real_command(tmp_path: Path) -> None:
         "--out",
         "o",
     )
-    done = command(*words)
+    done = command("compare", *words)
     assert done.returncode == 0, done.stderr
     assert "fedavg/seed-0: client-" in done.stderr
     assert max(map(len, done.stdout.splitlines()[:12])) <= 80
@@ -117,7 +112,7 @@ def test_the_real_command(tmp_path: Path) -> None:
     runs = [open_run(tmp_path / "o" / "fedproto" / f"seed-{seed}") for seed in (0, 1)]
     accuracies = [run.summary["mean_accuracy"] for run in runs]
     assert records["fedproto"]["mean_accuracy"] == pytest.approx(sum(accuracies) / 2)
-    assert runs[0].config.method.lambda_ == 2.0
+    assert hyper_parameters(runs[0].config, FedProtoConfig).lambda_ == 2.0
 
     best = {}
     for alpha in ("0.5", "1.0"):
@@ -131,7 +126,7 @@ def test_the_real_command(tmp_path: Path) -> None:
     assert r"\toprule" in (tmp_path / "o/compare.tex").read_text()
     assert len((tmp_path / "o/compare.csv").read_text().splitlines()) == 5
 
-    again = command(*words, "--json")
+    again = command("compare", *words, "--json")
     assert {row["method"]: timeless(row) for row in json.loads(again.stdout)} == {
         name: timeless(row) for name, row in records.items()
     }
@@ -185,7 +180,7 @@ def test_wrong_comparisons(tmp_path: Path) -> None:
         (["--seeds", "0,x"], "--seeds takes numbers separated by commas, found '0,x'"),
         (["c.toml"], "unknown method 'fmll'; did you mean 'fml'?"),
     ]:
-        done = command(*words)
+        done = command("compare", *words)
         assert done.returncode == 2
         assert done.stderr.splitlines()[-1].startswith(f"pfedes: {said}")
         assert "Traceback" not in done.stderr
@@ -198,12 +193,12 @@ def test_a_comparison_with_a_schedule_can_be_extended(tmp_path: Path) -> None:
         (outcome,) = run_cells(cells)
         assert outcome.run is not None
         assert outcome.run.manifest.round == rounds
-        assert outcome.run.config.method.schedule_rounds == 1
+        assert hyper_parameters(outcome.run.config, FedKDConfig).schedule_rounds == 1
 
 
 def test_keys_of_one_method_are_set_aside_with_a_notice(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(common(train__rounds=1, seed=7).to_toml())
-    done = command("c.toml", "--methods", "standalone", "--set", "method.name=pfedes",
+    done = command("compare", "c.toml", "--methods", "standalone", "--set", "method.name=pfedes",
                    "--set", "method.mu=0.4", "--out", "o", "--json")  # fmt: skip
     assert "keys set aside: [method] mu" in done.stderr
     assert json.loads(done.stdout)[0]["seeds"] == [7]
@@ -221,7 +216,7 @@ def test_a_grid_has_all_its_points() -> None:
     cells = cells_of(config, ["fml"], [0], Path("o"))
     assert str(cells[0].directory) == "o/fml/alpha=0.1,beta=0.5,train.epochs=1/seed-0"
     assert {cell.config.train.epochs for cell in cells} == {1, 10}
-    assert {cell.config.method.averaging for cell in cells} == {"uniform"}
+    assert {hyper_parameters(cell.config, FMLConfig).averaging for cell in cells} == {"uniform"}
     wrong = config.model_copy(update={"compare": {"fml": {"gamma": 1.0}}})
     with pytest.raises(ConfigError, match=r"unknown key 'method\.gamma'"):
         cells_of(wrong, ["fml"], [0], Path("o"))
@@ -235,9 +230,11 @@ def summary(seed: int, accuracy: float, reached: int | None) -> dict[str, Any]:
     }
     return {
         "seed": seed,
+        "rounds": 4,
         **dict.fromkeys(("std_accuracy", "best_accuracy", "last10_accuracy"), 0.25),
         **dict.fromkeys(("floats_down", "floats_up", "flops", "seconds"), 1000),
         "mean_accuracy": accuracy,
+        "best_selected_accuracy": accuracy,
         "targets": [{"accuracy": 0.9, **until}],
     }
 
@@ -248,11 +245,12 @@ def test_the_table_by_hand() -> None:
     none = Result("n", {}, [], None, "does not apply")
     table = table_of([none, worse, better], [0.9])
     assert [row[0] for row in table.rows] == ["b", "w", "n"]
+    assert table.columns[4] == "last 4"
     assert table.rows[0][1] == "92.00 ± 2.83"
     assert table.rows[0][-3:] == ["3", "300", "21"]
     assert table.rows[1][-3:] == ["not reached", "-", "-"]
     assert set(table.rows[2][1:]) == {"-"}
-    assert table.notes == ["n: does not apply", "w: x = 1, chosen by validation"]
+    assert table.notes[:2] == ["n: does not apply", "w: x = 1, chosen by validation"]
 
 
 def test_runs_without_validation_have_no_best_round() -> None:
@@ -263,6 +261,8 @@ def test_runs_without_validation_have_no_best_round() -> None:
 
 def test_validation_chooses_not_the_test() -> None:
     class Fake:
+        trained = True
+
         def __init__(self, validation: float, accuracy: float) -> None:
             self.manifest = type("M", (), {"best_validation": validation})
             self.summary = summary(0, accuracy, None)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -11,11 +12,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from pfedes.costs import CountedFlops, FlopMeter
+from pfedes.core.flops import CountedFlops, FlopMeter
 from pfedes.models import MODELS, build_model
 
-MODULES = {
-    **{name: lambda name=name: build_model(name, 10, (3, 32, 32)) for name in MODELS},
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    **{name: partial(build_model, name, 10, (3, 32, 32)) for name in MODELS},
     "normalised": lambda: nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(7200, 10)
     ),
@@ -49,7 +50,8 @@ def counted(work: Callable[[], object]) -> int:
     with CountedFlops() as flops:
         work()
     assert not flops.uncounted
-    return flops.total
+    total: int = flops.total
+    return total
 
 
 def test_attention_by_hand() -> None:
@@ -123,7 +125,7 @@ def test_a_formula_that_fails_ends_no_training() -> None:
 
 def test_counting_does_not_load_the_compiler() -> None:
     program = (
-        "import sys, torch; from pfedes.costs import CountedFlops\n"
+        "import sys, torch; from pfedes.core.flops import CountedFlops\n"
         "with CountedFlops() as flops: torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()\n"
         "print(flops.total, 'torch._dynamo' in sys.modules)"
     )

@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from pfedes import Federation, StoreError, open_run
 from pfedes.cli import execute
 from pfedes.errors import DiskError
-from running import result, small
+from running import contents, flipped, result, small, truncated
 
 CONFIG = small(train__rounds=3, runtime__keep_rounds=2)
 
@@ -29,15 +28,6 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def contents(directory: Path) -> dict[str, str]:
-    """Every file with what is in it, but for the locks and the log, which say who came by."""
-    return {
-        str(path.relative_to(directory)): sha256(path.read_bytes()).hexdigest()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name not in {"lock", "workers", "run.log"}
-    }
-
-
 def of_last_round(run: Path) -> dict[str, Path]:
     state = run / "state"
     return {
@@ -45,16 +35,6 @@ def of_last_round(run: Path) -> dict[str, Path]:
         "server": state / "server" / "00003.safetensors",
         "client": next((state / "clients" / "client-0002").glob("*/00003.safetensors")),
     }
-
-
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
 
 
 def foreign(path: Path) -> None:
@@ -93,7 +73,11 @@ def test_damage_is_named_with_the_way_back(
 def test_rows_are_summed_too(run: Path, finished: Path) -> None:
     path = run / "rounds.jsonl"
     path.write_text(path.read_text().replace('"round": 3', '"round": 4'))
-    for reading in (lambda: open_run(run), lambda: Federation.resume(run, rounds=4).run()):
+    readings: list[Callable[[], object]] = [
+        lambda: open_run(run),
+        lambda: Federation.resume(run, rounds=4).run(),
+    ]
+    for reading in readings:
         with pytest.raises(StoreError, match=r"rounds.jsonl is damaged: .*; round 2 is intact"):
             reading()
     assert result(Federation.resume(run, from_round=2).run()) == result(open_run(finished))
@@ -152,7 +136,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return result(Federation(SHORT, out=tmp_path_factory.mktemp("straight") / "run").run())
 
 
-@pytest.mark.parametrize("after", [11, 17, 23, 29, 31, 33, 35, 37])
+@pytest.mark.parametrize("after", [13, 17, 23, 29, 31, 33, 35, 37])
 def test_a_full_disk_stops_the_run_and_nothing_is_lost(
     after: int,
     straight: dict[str, object],
@@ -219,9 +203,9 @@ def test_a_directory_that_is_none_of_ours_does_no_harm(place: str, run: Path) ->
 
 def test_stray_files_are_no_rounds(run: Path, finished: Path) -> None:
     shutil.copy(run / "state/manifests/00003.json", run / "state/manifests/4.json")
-    (run / ".summary.json-abc").write_text("half")
+    (run / ".summary.json-0123456789abcdef").write_text("half")
     again = Federation.resume(run, rounds=3).run()
-    assert not (run / ".summary.json-abc").exists()
+    assert not (run / ".summary.json-0123456789abcdef").exists()
     (run / "state/manifests/4.json").unlink()
     assert result(again) == result(open_run(finished))
 

@@ -15,13 +15,16 @@ import torch
 from PIL import Image
 
 from pfedes import ConfigError, DataError
-from pfedes.data import binary, parquet, sources
-from pfedes.data.augment import Augmentation, View
+from pfedes.core.augment import Augmentation, View
+from pfedes.core.samples import Normaliser, Samples
+from pfedes.data import sources
 from pfedes.data.dataset import Dataset
-from pfedes.data.pictures import open_picture
-from pfedes.data.samples import Normaliser, Samples
+from pfedes.data.readers import cifar_binary as binary
+from pfedes.data.readers import parquet
+from pfedes.data.readers.images import open_picture
 from pfedes.data.sources import DataConfig
-from pfedes.simulation import Simulation
+from pfedes.population.simulation import Simulation
+from pictures import GREY, KINDS, cifar_binary
 
 
 def load(source: str, directory: Path | str = "") -> Dataset:
@@ -248,7 +251,7 @@ def test_what_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     def forbid(place: Path) -> None:
         """As the system would, if this is not run by who may do everything."""
-        whole = {"scandir": os.scandir, "listdir": os.listdir}
+        whole: dict[str, Callable[..., object]] = {"scandir": os.scandir, "listdir": os.listdir}
         for name, function in whole.items():
 
             def refuse(path: str, function: Callable[[str], object] = function) -> object:
@@ -312,27 +315,11 @@ def test_real_cifar(
 # --- other sources ---
 
 
-def _binary(home: Path, name: str, rows: int) -> np.ndarray:
-    """The binary version of CIFAR with so many rows a file; returns all pixels, channels first."""
-    rng = np.random.default_rng(0)
-    classes = parquet.CLASSES[name]
-    home.mkdir(parents=True)
-    pixels = []
-    for file in [*binary.TRAIN[name], binary.TEST[name]]:
-        block = rng.integers(0, 256, (rows, binary.LABELS[name] + binary.PIXELS), np.uint8)
-        block[:, : binary.LABELS[name]] = rng.integers(0, classes, (rows, 1))
-        (home / file).write_bytes(block.tobytes())
-        pixels.append(block[:, binary.LABELS[name] :].reshape(-1, 3, 32, 32))
-    names = "\n".join(f"class{number}" for number in range(classes))
-    (home / binary.NAMES[name]).write_text(names + "\n\n")
-    return np.concatenate(pixels)
-
-
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 @pytest.mark.parametrize("archived", [False, True])
 def test_the_official_binary_version(name: str, archived: bool, tmp_path: Path) -> None:
     home = tmp_path / "data" / binary.FOLDER[name]
-    pixels = _binary(home, name, rows=7)
+    pixels = cifar_binary(home, name, rows=7)
     if archived:
         with tarfile.open(tmp_path / "data" / binary.ARCHIVE[name], "w:gz") as tar:
             tar.add(home, binary.FOLDER[name])
@@ -345,7 +332,7 @@ def test_the_official_binary_version(name: str, archived: bool, tmp_path: Path) 
 
 def test_damaged_binary_files(tmp_path: Path) -> None:
     home = tmp_path / binary.FOLDER["cifar10"]
-    _binary(home, "cifar10", rows=3)
+    cifar_binary(home, "cifar10", rows=3)
     (home / "data_batch_2.bin").write_bytes(b"123")
     with pytest.raises(DataError, match=r"data_batch_2.bin has 3 bytes, no multiple of 3073"):
         load("cifar10", tmp_path)
@@ -388,19 +375,6 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
     (tmp_path / "pets" / "dog" / "3.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"3.png cannot be read as a picture"):
         load(f"folder:{tmp_path / 'pets'}")
-
-
-GREY = np.array([[0, 17, 128, 255]], np.uint8)
-KINDS = {
-    "L.png": Image.fromarray(GREY),
-    "16 bits.png": Image.fromarray(GREY * np.uint16(257)),
-    "16 bits.tif": Image.fromarray(GREY * np.uint16(257)),
-    "16 bits.pgm": Image.fromarray(GREY * np.uint16(257)),
-    "palette.png": Image.fromarray(GREY).convert("P"),
-    "alpha.png": Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(GREY)]),
-    "clear.png": Image.merge("RGBA", [Image.fromarray(GREY)] * 4),
-    "CMYK.tif": Image.fromarray(GREY).convert("CMYK"),
-}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -510,8 +484,8 @@ def test_a_local_copy_of_a_hub_data_set(tiny: Path, tmp_path: Path) -> None:
     home = tmp_path / "copy"
     home.mkdir()
     for part, labels in (("train", [0, 1, 1]), ("test", [1])):
-        rows = {"img": [Image.new("RGB", (24, 24), (label, 7, 7)) for label in labels]}
-        rows["label"] = labels
+        pictures = [Image.new("RGB", (24, 24), (label, 7, 7)) for label in labels]
+        rows = {"img": pictures, "label": labels}
         datasets.Dataset.from_dict(rows, features=features).to_parquet(home / f"{part}.parquet")
     data = load("hf:somebody/pets", home)
     assert data.class_names == ("cat", "dog")

@@ -11,9 +11,9 @@ import torch
 
 from pfedes import ConfigError, Payload
 from pfedes.cli import execute
-from pfedes.device import device_of
+from pfedes.core.device import device_of
 from pfedes.methods import METHODS
-from pfedes.simulation import Simulation
+from pfedes.population.simulation import Simulation
 from running import small
 
 META = torch.device("meta")
@@ -32,7 +32,7 @@ def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "runtime.device = 'cuda': torch finds no such device here" in capsys.readouterr().err
 
 
-def _plain_sgd(parameters: Any, fused: bool, **rates: float) -> torch.optim.SGD:
+def _plain_sgd(parameters: Any, fused: bool, **rates: Any) -> torch.optim.SGD:
     """Without the fused form, which is for devices that compute."""
     return torch.optim.SGD(parameters, **rates)
 
@@ -45,7 +45,7 @@ def _numbers_for_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "__bool__", lambda self: False)
     monkeypatch.setattr(torch.Tensor, "cpu", lambda self: torch.zeros_like(self, device="cpu"))
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: [0] * len(self))
-    monkeypatch.setattr("pfedes.training.SGD", _plain_sgd)
+    monkeypatch.setattr("pfedes.core.training.SGD", _plain_sgd)
 
 
 @pytest.mark.usefixtures("_numbers_for_the_asking")
@@ -54,7 +54,7 @@ def _numbers_for_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_everything_of_a_client_is_on_one_device(
     name: str, augment: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pfedes.simulation.device_of", lambda wanted: META)
+    monkeypatch.setattr("pfedes.population.simulation.device_of", lambda wanted: META)
     settings: dict[str, Any] = {"models__pool": ["cnn5"], "train__augment": augment}
     simulation = Simulation(small(name, **settings, train__epochs=2))
     method, ctx = simulation.method, simulation.context(1)

@@ -1,13 +1,11 @@
 """`pfedes export`: what it writes works where there is no pfedes, and predicts the same."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,72 +17,30 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import pfedes.export
-from pfedes import CNN, Federation, ModelError, Personal, StoreError, cli, open_run
-from pfedes.data.pictures import open_picture
-from pfedes.data.samples import Normaliser
-from pfedes.export import onnx
+from commands import command, process, refused
+from exported import elsewhere, needs_onnx, snippets
+from pfedes import CNN, Federation, ModelError, PersonalModel, StoreError, cli, open_run
+from pfedes.core.samples import Normaliser
+from pfedes.data.readers.images import open_picture
+from pfedes.export import export_model, onnx
 from pfedes.export.card import _cell, _interval
-from running import small
-from test_cli import command, refused
-from test_data import KINDS
+from pictures import KINDS
+from running import partitioned, small
 
 CLIENT = "client-0001"
 FILES = ["README.md", "config.json", "model.py", "model.safetensors"]
-
-WITHOUT_PFEDES = """
-import sys
-
-class Nowhere:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "pfedes":
-            raise ImportError("there is no pfedes here")
-
-sys.meta_path.insert(0, Nowhere())
-sys.path.insert(0, ".")
-try:
-    import pfedes
-except ImportError:
-    pass
-else:
-    raise SystemExit("pfedes can be imported")
-"""
-
-needs_onnx = pytest.mark.skipif(
-    any(find_spec(name) is None for name in onnx.PACKAGES),
-    reason="needs the extra 'onnx': pip install 'pfedes[onnx]'",
-)
-
-
-def elsewhere(code: str, directory: Path) -> str:
-    """What a program prints in a process that cannot import pfedes, in an exported directory."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PFEDES"))}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", WITHOUT_PFEDES + code],
-        cwd=directory,
-        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def snippets(directory: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (directory / "README.md").read_text(), re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("made") / "run"
-    settings = {"train__epochs": 3, "train__lr": 0.03, "runtime__report": False}
+    settings: dict[str, Any] = {"train__epochs": 3, "train__lr": 0.03, "runtime__report": False}
     Federation(small(seed=3, **settings), out=place).run()
     return place
 
 
 @pytest.fixture(scope="module")
-def personal(made: Path) -> Personal:
+def personal(made: Path) -> PersonalModel:
     return open_run(made).personal(CLIENT)
 
 
@@ -129,19 +85,19 @@ def test_the_command_and_a_process_that_cannot_import_pfedes(made: Path, tmp_pat
 
 
 def test_plain_torch_and_safetensors_are_enough(
-    made: Path, personal: Personal, tmp_path: Path
+    made: Path, personal: PersonalModel, tmp_path: Path
 ) -> None:
     """The weights have the names and values of the client's own, without any file of ours."""
-    personal.export("out")
+    export_model(personal, "out")
     state = load_file(tmp_path / "out" / "model.safetensors")
     own = open_run(made).model(CLIENT).state_dict()
     assert state.keys() == own.keys()
     assert all(torch.equal(state[name], own[name]) for name in own)
 
 
-def test_batches_agree_to_the_last_bit(personal: Personal, tmp_path: Path) -> None:
-    personal.export("out")
-    plain = pfedes.export.load(tmp_path / "out")
+def test_batches_agree_to_the_last_bit(personal: PersonalModel, tmp_path: Path) -> None:
+    export_model(personal, "out")
+    plain = pfedes.export.model.load(tmp_path / "out")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     pixels = torch.randint(0, 256, (40, 32, 32, 3), dtype=torch.uint8)
     x = pfedes.export.model.prepare(pixels, config)
@@ -157,12 +113,12 @@ def test_pictures_are_read_as_pfedes_reads_them(name: str, channels: int, tmp_pa
     assert np.array_equal(found[0], open_picture(tmp_path / name, 0, channels))
 
 
-def test_the_card(made: Path, personal: Personal, tmp_path: Path) -> None:
-    text = (personal.export("out") / "README.md").read_text()
+def test_the_card(made: Path, personal: PersonalModel, tmp_path: Path) -> None:
+    text = (export_model(personal, "out") / "README.md").read_text()
     facts = personal.facts
     scores = facts.scores
     assert f"| test | {scores.test_correct} | {scores.test_total} |" in text
-    share = open_run(made).simulation.population.shares[CLIENT]
+    share = partitioned(open_run(made).simulation.population).shares[CLIENT]
     counted = [sum(counts[split] for counts in facts.samples.values()) for split in range(3)]
     assert counted == [len(share.train), len(share.val), len(share.test)]
     for name, counts in facts.samples.items():
@@ -170,12 +126,12 @@ def test_the_card(made: Path, personal: Personal, tmp_path: Path) -> None:
     assert "It learned 3 of 10 classes." in text
     assert "It answered 2 rounds with 886 numbers in all" in text
     assert "`conv1.weight` | 8 x 3 x 3 x 3 float32" in text
-    assert re.search(r"none of the [\d,]+ numbers of its model were in it", text)
+    assert re.search(r"none of the [\d,]+ numbers of its model\. Numbers that were changed", text)
     assert "Before the first round: its name; the number of its training samples" in text
     assert f"Round: 2 of 2; the client itself last trained in round {facts.trained}." in text
     assert "Seed 3;" in text
     assert str(made.parent) not in text
-    best = open_run(made).personal(CLIENT, best=True).export("best")
+    best = export_model(open_run(made).personal(CLIENT, best=True), "best")
     assert "Round: 1 of 2, the best by validation" in (best / "README.md").read_text()
     assert "It answered 1 round with 443 numbers" in (best / "README.md").read_text()
     weights = [(Path(place) / "model.safetensors").read_bytes() for place in ("out", "best")]
@@ -189,6 +145,10 @@ def test_the_card(made: Path, personal: Personal, tmp_path: Path) -> None:
         ("lg_fedavg", {"evaluate__after_aggregation": True}),
         ("fedproto", {"method__inference": "nearest_own"}),
         ("fedproto", {"method__inference": "nearest_known"}),
+        ("fedtgp", {"method__inference": "nearest_known"}),
+        ("fedgh", {"evaluate__after_aggregation": True}),
+        ("fedmrl", {"train__participation": 0.5}),
+        ("fedmrl", {"evaluate__after_aggregation": True, "train__participation": 0.5}),
     ],
 )
 def test_methods_whose_inference_needs_something_global(
@@ -199,8 +159,8 @@ def test_methods_whose_inference_needs_something_global(
     name = min(run.manifest.clients, key=lambda name: run.manifest.clients[name].version)
     personal = run.personal(name)
     assert personal.facts.scores == run.manifest.clients[name].scores
-    out = personal.export("out")
-    plain = pfedes.export.load(out)
+    out = export_model(personal, "out")
+    plain = pfedes.export.model.load(out)
     client = run.simulation.population.client(name)
     assert client.score(plain) == personal.facts.scores
     pixels = client.test.inputs
@@ -210,12 +170,13 @@ def test_methods_whose_inference_needs_something_global(
     chances = personal.probabilities(pixels)
     assert bool(torch.isfinite(chances).all())
     text = (out / "README.md").read_text()
-    assert ("nearest prototype" in text) is (method == "fedproto")
+    assert ("nearest prototype" in text) is (method in ("fedproto", "fedtgp"))
+    assert ("runs two networks" in text) is (method == "fedmrl")
     if not personal.facts.trained:
         assert "had not trained" in text
         assert "answered none" in text
     elif method == "lg_fedavg":
-        assert "numbers of its model were in it (`fc3.bias`, `fc3.weight`)" in text
+        assert "numbers of its model (`fc3.bias`, `fc3.weight`)" in text
 
 
 class Doubled(CNN):
@@ -225,49 +186,49 @@ class Doubled(CNN):
         return 2 * super().forward(x)
 
 
-def test_what_would_predict_otherwise_is_refused(personal: Personal, tmp_path: Path) -> None:
+def test_what_would_predict_otherwise_is_refused(personal: PersonalModel, tmp_path: Path) -> None:
     other = Doubled(10, (3, 32, 32), conv2=32, fc1=500)
     with pytest.raises(
         ModelError, match="is a Doubled, and only its network itself can be exported"
     ):
-        replace(personal, model=other).export("out")
+        export_model(replace(personal, model=other), "out")
     with pytest.raises(ModelError, match="is a Linear"):
-        replace(personal, model=nn.Linear(2, 2)).export("out")
+        export_model(replace(personal, model=nn.Linear(2, 2)), "out")
     hooked = CNN(10, (3, 32, 32), conv2=32, fc1=500)
     hooked.register_forward_hook(lambda module, inputs, output: output + 1)
     with pytest.raises(ModelError, match="does not give its numbers"):
-        replace(personal, model=hooked).export("out")
+        export_model(replace(personal, model=hooked), "out")
     assert not list(tmp_path.iterdir())
 
 
 def test_it_appears_whole_or_not_at_all(
-    personal: Personal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    personal: PersonalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> str:
         assert not (tmp_path / "out").exists()
         raise OSError(28, "No space left on device")
 
     (tmp_path / "empty").mkdir()
-    personal.export("empty")
+    export_model(personal, "empty")
     assert sorted(path.name for path in Path("empty").iterdir()) == FILES
     with pytest.raises(StoreError, match="empty is there already"):
-        personal.export("empty")
+        export_model(personal, "empty")
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StoreError, match="file is there already"):
-        personal.export("file")
+        export_model(personal, "file")
     monkeypatch.setattr(pfedes.export, "card", fails)
     with pytest.raises(StoreError, match="cannot write out: No space left on device"):
-        personal.export("out")
+        export_model(personal, "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
 
 
-def test_other_shapes_and_odd_names(personal: Personal, tmp_path: Path) -> None:
+def test_other_shapes_and_odd_names(personal: PersonalModel, tmp_path: Path) -> None:
     """Grey images that are not square; a channel that never varies; names from anywhere."""
     shape, names = (1, 20, 26), ("a|b", "c\n# d", "`e` <b>")
     facts = replace(personal.facts, samples=dict.fromkeys(names[:2], (1, 1, 1)))
     model = CNN(3, shape, conv2=16, fc1=30)
-    grey = Personal(model, names, Normaliser.of([0.3], [0.0]), shape, facts)
-    grey.export("out")
+    grey = PersonalModel(model, names, Normaliser.of([0.3], [0.0]), shape, facts)
+    export_model(grey, "out")
     pixels = np.random.default_rng(0).integers(0, 256, (31, 17), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "x.png")
     code = "from model import predict; print(predict('../x.png', top=3))"
@@ -279,8 +240,8 @@ def test_other_shapes_and_odd_names(personal: Personal, tmp_path: Path) -> None:
     assert r"It never saw \`e\` \<b\>:" in text
 
 
-def test_the_program_in_the_exported_file(personal: Personal, tmp_path: Path) -> None:
-    personal.export("out")
+def test_the_program_in_the_exported_file(personal: PersonalModel, tmp_path: Path) -> None:
+    export_model(personal, "out")
     Image.new("RGB", (32, 32)).save(tmp_path / "x.png")
     (row,) = personal.predict(["x.png"])
     done = subprocess.run(
@@ -296,8 +257,8 @@ def test_words_and_intervals() -> None:
     assert _cell(" a\n|b* ") == r"a \|b\*"
 
 
-def test_a_folders_place_is_not_published(personal: Personal) -> None:
-    from pfedes.facts import _without_place
+def test_a_folders_place_is_not_published(personal: PersonalModel) -> None:
+    from pfedes.results.provenance import _without_place
 
     assert _without_place("folder:/home/someone/scans/") == "folder:scans"
     assert _without_place("hf:owner/name") == "hf:owner/name"
@@ -329,8 +290,8 @@ def test_without_the_extra(
 
 
 @needs_onnx
-def test_onnx(made: Path, personal: Personal, tmp_path: Path) -> None:
-    done = command("export", str(made), "--client", CLIENT, "--onnx", "--out", "out")
+def test_onnx(made: Path, personal: PersonalModel, tmp_path: Path) -> None:
+    done = process("export", str(made), "--client", CLIENT, "--onnx", "--out", "out")
     assert (done.returncode, done.stderr) == (0, "")
     out = tmp_path / "out"
     assert sorted(path.name for path in out.iterdir()) == sorted([*FILES, "model.onnx"])
@@ -344,8 +305,16 @@ def test_onnx(made: Path, personal: Personal, tmp_path: Path) -> None:
 
 
 @needs_onnx
+def test_onnx_of_two_networks(personal: PersonalModel, tmp_path: Path) -> None:
+    own, small_one = (pfedes.export.model.CNN([3, 32, 32], 32, 50, width, 10) for width in (40, 20))
+    fused = pfedes.export.model.Fused(own, small_one)
+    pixels = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8)
+    assert onnx.write_onnx(fused, personal.prepare, pixels, tmp_path / "x.onnx") < onnx.TOLERANCE
+
+
+@needs_onnx
 def test_onnx_of_prototypes_and_a_wrong_file(
-    personal: Personal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    personal: PersonalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = pfedes.export.model.CNN([3, 32, 32], 32, 50, 40, 10)
     nearest = pfedes.export.model.NearestPrototype(network, [2, 7, 8])
@@ -354,7 +323,7 @@ def test_onnx_of_prototypes_and_a_wrong_file(
     path = tmp_path / "x.onnx"
     assert onnx.write_onnx(nearest, personal.prepare, pixels, path) < onnx.TOLERANCE
     with torch.no_grad():
-        network.fc2.bias += 1
+        network.fc2.bias.add_(1)
     whole = onnx.Whole(nearest, personal.prepare)
     with pytest.raises(ModelError, match="does not give PyTorch's numbers"):
         onnx._difference(whole, path, pixels)

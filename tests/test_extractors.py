@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -26,21 +26,29 @@ from pfedes import (
     configure,
     open_run,
 )
-from pfedes.data.augment import Augmentation
-from pfedes.data.samples import FloatSamples, Normaliser, Samples, Standardiser
+from pfedes.core.augment import Augmentation
+from pfedes.core.payload import TensorSpec
+from pfedes.core.samples import FloatSamples, Normaliser, Samples, Standardiser
+from pfedes.core.shapes import Shape
+from pfedes.core.training import Learner, fit, fit_labels, frozen
+from pfedes.core.wire import WireSpec, required
 from pfedes.methods.base import Received
-from pfedes.methods.pfedes import ShareOfZeros, enhanced_once, extractor_loss, model_loss
+from pfedes.methods.pfedes import (
+    PFedESConfig,
+    ShareOfZeros,
+    enhanced_once,
+    extractor_loss,
+    model_loss,
+)
 from pfedes.models import build_model
+from pfedes.models.custom_extractor import examine, own_extractor
 from pfedes.models.extractor import extractor_for
-from pfedes.models.own_extractor import examine, own_extractor
-from pfedes.payload import TensorSpec, WireSpec, required
-from pfedes.population import Dealt
+from pfedes.population.partitioned import PartitionedPopulation
+from pfedes.population.simulation import Simulation
 from pfedes.report.enhanced import enhanced_pairs
-from pfedes.report.wire import _direction
-from pfedes.shape import Shape
-from pfedes.simulation import Simulation
-from pfedes.training import Learner, fit, fit_labels, frozen
-from running import small
+from pfedes.report.output import write_results
+from pfedes.results.disclosure import _direction
+from running import hyper_parameters, small
 
 HERE = "test_extractors"
 
@@ -88,7 +96,6 @@ def test_parameters_by_hand(shape: Shape, width: int, parameters: int) -> None:
     assert sum(p.numel() for p in extractor.parameters()) == parameters
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     shape=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple),
     width=st.integers(1, 9),
@@ -121,7 +128,7 @@ def test_images_have_the_extractor_that_they_had() -> None:
     ctx = context()
     with ctx.streams.ambient("init.extractor"):
         plain = {"conv1": nn.Conv2d(3, 8, 3, padding=1), "conv2": nn.Conv2d(8, 3, 3, padding=1)}
-    expected = {
+    expected: dict[str, Tensor] = {
         f"{n}.{key}": t for n, layer in plain.items() for key, t in layer.named_parameters()
     }
     start = PFedES().start([card("a", 3, 32, 32)], ctx)
@@ -138,7 +145,8 @@ def test_only_images_end_in_a_relu_by_default(shape: Shape) -> None:
     images = len(shape) == 3
     assert (PFedES().extractors.new(shape)(x) < 0).any().item() is not images
     key = "final_activation" if images else "final_activation_other"
-    chosen = PFedES(**{key: "tanh"}).extractors.new(shape)(100 * x)
+    activation: dict[str, Any] = {key: "tanh"}
+    chosen = PFedES(**activation).extractors.new(shape)(100 * x)
     assert chosen.abs().max() <= 1
     assert (chosen < 0).any()
 
@@ -256,8 +264,8 @@ def toy(shape: Shape, name: str = "client-0000", samples: int = 96) -> Client:
     inputs[:, 0] += (4.0 * labels - 2).view(-1, *[1] * (len(shape) - 1))
     numbers = torch.Size(shape).numel()
     model = nn.Sequential(nn.Flatten(), nn.Linear(numbers, 16), nn.ReLU(), nn.Linear(16, 2))
-    parts = [FloatSamples(inputs[i::3], labels[i::3]) for i in range(3)]
-    return Client(name, "mine", model, *parts)
+    train, val, test = (FloatSamples(inputs[i::3], labels[i::3]) for i in range(3))
+    return Client(name, "mine", model, train, val, test)
 
 
 SHAPES = [(6,), (2, 12), (3, 8, 8)]
@@ -299,7 +307,7 @@ def test_each_phase_trains_one_and_freezes_the_other(shape: Shape) -> None:
 @pytest.mark.parametrize("extractor", ["auto", f"{HERE}:residual"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rounds_on_toy_data(shape: Shape, extractor: str) -> None:
-    chosen = {"train__epochs": 2, "method__extractor_epochs": 2, "train__lr": 0.05}
+    chosen: dict[str, Any] = {"train__epochs": 2, "method__extractor_epochs": 2, "train__lr": 0.05}
     simulation = Simulation(small(**chosen, method__extractor=extractor))
     method, ctx = simulation.method, simulation.context(1)
     clients = [toy(shape, f"client-{number}") for number in range(3)]
@@ -365,24 +373,28 @@ def residual(shape: Shape) -> nn.Module:
             self.change = nn.Linear(shape[-1], shape[-1])
 
         def forward(self, x: Tensor) -> Tensor:
-            return x + self.change(x)
+            changed: Tensor = x + self.change(x)
+            return changed
 
     return Residual()
 
 
-def built(forward: Callable[[nn.Module, Tensor], Any]) -> Any:
-    """A function that makes an extractor with two numbers as parameters and such a forward."""
+class TwoNumbers(nn.Module):
+    """What a formula makes of its input and two parameters."""
 
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Parameter(torch.rand(1))
-            self.b = nn.Parameter(torch.rand(1))
+    def __init__(self, formula: Callable[["TwoNumbers", Tensor], Any]) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.rand(1))
+        self.b = nn.Parameter(torch.rand(1))
+        self.formula = formula
 
-        def forward(self, x: Tensor) -> Any:
-            return forward(self, x)
+    def forward(self, x: Tensor) -> Any:
+        return self.formula(self, x)
 
-    return lambda shape: Odd()
+
+def built(formula: Callable[[TwoNumbers, Tensor], Any]) -> Callable[[Shape], TwoNumbers]:
+    """A function that makes such an extractor."""
+    return lambda shape: TwoNumbers(formula)
 
 
 def raising(shape: Shape) -> nn.Module:
@@ -390,19 +402,19 @@ def raising(shape: Shape) -> nn.Module:
 
 
 def with_constant(shape: Shape) -> nn.Module:
-    module: nn.Module = fine(shape)
+    module = fine(shape)
     module.register_buffer("blur", torch.ones(3), persistent=False)
     return module
 
 
 def frozen_part(shape: Shape) -> nn.Module:
-    module: nn.Module = fine(shape)
+    module = fine(shape)
     module.b.requires_grad_(False)
     return module
 
 
 def unseeded(shape: Shape) -> nn.Module:
-    module: nn.Module = fine(shape)
+    module = fine(shape)
     nn.init.uniform_(module.a, generator=torch.Generator().manual_seed(next(COUNT)))
     return module
 
@@ -511,7 +523,8 @@ def test_ones_own_must_be_there(
         PFedES(extractor=name)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-    assert configure(settings={"method.extractor": name}).method.extractor == name
+    config = configure(settings={"method.extractor": name})
+    assert hyper_parameters(config, PFedESConfig).extractor == name
 
 
 def test_wrong_keys() -> None:
@@ -545,7 +558,8 @@ def test_a_run_with_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "def net(shape):\n"
         "    return nn.Sequential(nn.Conv2d(shape[0], 2, 1), nn.Conv2d(2, shape[0], 1))\n"
     )
-    config = small(method__extractor="package_of_mine:net", models__pool=["cnn5"])
+    own: dict[str, Any] = {"method__extractor": "package_of_mine:net", "runtime__report": True}
+    config = small(**own, models__pool=["cnn5"])
     with monkeypatch.context() as here:
         here.syspath_prepend(str(tmp_path))
         run = Federation(config, out=tmp_path / "run").run()
@@ -560,7 +574,7 @@ def test_a_run_with_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "package_of_mine")
     again = open_run(run.directory)
     assert again.summary == run.summary
-    again.write_results()
+    write_results(again)
     html = (run.directory / "report.html").read_text()
     assert "cannot be imported" in html
     with pytest.raises(ConfigError, match="cannot be imported"):
@@ -584,7 +598,7 @@ def test_no_enhanced_images_where_inputs_are_none(
 ) -> None:
     run = Federation(small(train__rounds=1, models__pool=["cnn5"]), out=tmp_path / "run").run()
     assert enhanced_pairs(run) is not None
-    monkeypatch.setattr(Dealt, "pictures", lambda *_: None)
+    monkeypatch.setattr(PartitionedPopulation, "pictures", lambda *_: None)
     assert enhanced_pairs(run) is None
 
 

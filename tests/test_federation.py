@@ -9,26 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from pfedes import (
-    Card,
-    Config,
-    Federation,
-    Listener,
-    Payload,
-    PFedES,
-    Scores,
-    StoreError,
-    open_run,
-)
-from pfedes.admission import Verdict
-from pfedes.costs import until
-from pfedes.federation import uniform
-from pfedes.fleet.base import Failure, Reply, Scored, Task
+from pfedes import Card, Config, Federation, Listener, Payload, PFedES, Scores, StoreError, open_run
+from pfedes.core.protocol import Failure, Reply, Scored, Task
+from pfedes.federation.admission import Verdict
+from pfedes.federation.ledger import Ledger
+from pfedes.federation.loop import uniform
 from pfedes.fleet.serial import SerialFleet
-from pfedes.ledger import Ledger
-from pfedes.recorder import Row
-from pfedes.simulation import Simulation
-from pfedes.store import RunStore
+from pfedes.population.simulation import Simulation
+from pfedes.results.summary import Row, until
+from pfedes.store.run_store import RunStore
 from running import result, rows, small
 
 
@@ -48,7 +37,7 @@ def tampered(monkeypatch: pytest.MonkeyPatch, change: Callable[[Reply], Reply | 
 
 
 def test_a_run_leaves_what_was_promised(tmp_path: Path) -> None:
-    finished = run(small(train__participation=0.5), tmp_path / "run")
+    finished = run(small(train__participation=0.5, runtime__report=True), tmp_path / "run")
     directory = tmp_path / "run"
     assert {path.name for path in directory.iterdir()} == {
         *("config.toml", "environment.json", "run.log", "rounds.jsonl", "clients.jsonl"),
@@ -61,7 +50,7 @@ def test_a_run_leaves_what_was_promised(tmp_path: Path) -> None:
         *("best_round", "best_accuracy", "last10_accuracy", "initial_accuracy"),
         *("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down", "metadata_up"),
         *("floats_evaluation", "flops", "seconds", "targets", "rejected_uploads"),
-        "failed_clients",
+        *("failed_clients", "best_selected_round", "best_selected_accuracy"),
     ]
     rounds, clients = rows(directory / "rounds.jsonl"), rows(directory / "clients.jsonl")
     assert [row["round"] for row in rounds] == [1, 2]
@@ -77,6 +66,9 @@ def test_a_run_leaves_what_was_promised(tmp_path: Path) -> None:
         mine = [own for own in clients if own["round"] == row["round"]]
         assert row["flops"] == sum(own["flops"] for own in mine)
         assert row["accuracy_selected"] == pytest.approx(np.mean([own["accuracy"] for own in mine]))
+    selected = [row["accuracy_selected"] for row in rounds]
+    assert summary["best_selected_accuracy"] == pytest.approx(max(selected))
+    assert selected[summary["best_selected_round"] - 1] == max(selected)
     assert summary["floats_up"] == 4 * 443
     assert summary["mean_accuracy"] == pytest.approx(np.mean(summary["accuracies"]))
     assert summary["std_accuracy"] == pytest.approx(np.std(summary["accuracies"]))
@@ -253,7 +245,7 @@ def test_a_bad_upload_is_rejected_and_the_round_goes_on(
         return Reply(reply.client, Payload(theta, reply.payload.meta))
 
     tampered(monkeypatch, poison)
-    finished = run(small(), tmp_path / "run")
+    finished = run(small(runtime__report=True), tmp_path / "run")
     rejected = finished.summary["rejected_uploads"]
     assert [(event["client"], event["round"]) for event in rejected] == [
         ("client-0001", 1),
@@ -335,6 +327,45 @@ def test_a_newcomer_that_lost_its_state_begins_anew(tmp_path: Path) -> None:
     assert ledger.standings([lost], ok=True)["new"].version == 0
 
 
+def test_a_participant_restored_from_an_old_copy_starts_from_what_was_accepted_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Manifests of so long ago are gone, but the metrics say what was accepted."""
+
+    def failing(reply: Reply) -> Reply | Failure:
+        missing = reply.client == "client-0003" and reply.payload.meta["round"] == 2
+        return Failure(reply.client, "no answer") if missing else reply
+
+    tampered(monkeypatch, failing)
+    store = run(small(train__rounds=5, train__min_uploads=4), tmp_path / "run").store
+    assert not {1, 2} & set(store.rounds())
+    ledger = Ledger(store, small())
+    lost = Verdict(
+        Task(ledger.manifest.run, "client-0001", 6, 5, Payload()),
+        "failed",
+        "missing base",
+        versions=(1, 2),
+    )
+
+    def back() -> int:
+        return ledger.standings([lost], ok=True)["client-0001"].version
+
+    assert back() == 0  # a simulation's store has no other versions than the manifests name
+    monkeypatch.setattr(RunStore, "is_elsewhere", True)
+    assert back() == 1  # round 2 failed as a whole, so its version was never accepted
+
+
+def test_a_newcomer_does_not_make_every_later_round_look_worse(tmp_path: Path) -> None:
+    """Patience compares like with like: the best round's mean counts the newcomer, untrained."""
+    ledger = Ledger(run(small(), tmp_path / "run").store, small())
+    best, there = ledger.manifest.best_validation, len(ledger.manifest.clients)
+    assert best is not None
+    ledger.admit([Card("new", 8, (3, 8, 8))], {"new": Scores(1, 10, 3, 4)})
+    assert ledger.manifest.best_validation == pytest.approx((there * best + 0.1) / (there + 1))
+    ledger.admit([Card("newer", 8, (3, 8, 8))], {"newer": Scores(0, 0, 3, 4)})  # no validation
+    assert ledger.manifest.best_validation == pytest.approx((there * best + 0.1) / (there + 1))
+
+
 def test_a_run_that_goes_on_has_no_summary_yet(tmp_path: Path) -> None:
     run(small(train__rounds=1), tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
@@ -361,8 +392,11 @@ def test_damaged_rows_are_named(tmp_path: Path) -> None:
 
 
 def test_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nothing is ever accepted, so validation never improves on round 1.
-    tampered(monkeypatch, lambda reply: Failure(reply.client, "lost"))
+    # Nothing is accepted after round 1, so validation never improves on it.
+    def first_only(reply: Reply) -> Reply | Failure:
+        return reply if reply.payload.meta["round"] == 1 else Failure(reply.client, "lost")
+
+    tampered(monkeypatch, first_only)
     finished = run(small(train__rounds=50, train__patience=3), tmp_path / "run")
     assert finished.manifest.best_round == 1
     assert finished.manifest.round == 4
@@ -403,10 +437,10 @@ def test_no_validation_samples_is_no_problem(tmp_path: Path) -> None:
     assert finished.rounds[-1]["val_accuracy"] is None
 
 
-def test_it_learns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.repeat) for s in (1, 2))])
+def test_it_learns(seed: int, tmp_path: Path) -> None:
     """The default digits run, cut to a quarter of its work; the whole one is run by CI."""
-    for seed in (0, 1, 2):
-        settings = {"data__limit": 300, "train__epochs": 4, "train__rounds": 4}
-        config = small(**settings, models__pool=["cnn5"], seed=seed)
-        summary = run(config, tmp_path / str(seed)).summary
-        assert summary["mean_accuracy"] > max(0.85, summary["initial_accuracy"] + 0.4)
+    settings: dict[str, Any] = {"data__limit": 300, "train__epochs": 4, "train__rounds": 4}
+    config = small(**settings, models__pool=["cnn5"], seed=seed)
+    summary = run(config, tmp_path / "run").summary
+    assert summary["mean_accuracy"] > max(0.85, summary["initial_accuracy"] + 0.4)

@@ -1,8 +1,8 @@
 """The coordinator's directory: locks, kits and what of a configuration may change."""
 
 import errno
-import json
 import shutil
+import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,23 +17,26 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfe
 
 from nvflare.apis.signal import Signal
 
+from commands import refused
 from pfedes import ConfigError, StoreError, cli, configure
-from pfedes.errors import DamageError, DiskError
-from pfedes.fleet.flare.controller import Coordinator
-from pfedes.fleet.flare.engine import Engine
-from pfedes.fleet.flare.joining import Joining
-from pfedes.fleet.flare.layout import Layout, Presence
-from pfedes.fleet.flare.rehearsal import (
+from pfedes.config.participant import read_participant
+from pfedes.deploy.coordinator.controller import Coordinator
+from pfedes.deploy.coordinator.layout import Layout, Presence
+from pfedes.deploy.coordinator.serve import Serving, admit, prepare
+from pfedes.deploy.coordinator.terms import in_force
+from pfedes.deploy.kit import KEY
+from pfedes.deploy.participant.join import Joining
+from pfedes.deploy.participant.state import ParticipantState
+from pfedes.deploy.process import Engine
+from pfedes.deploy.rehearsal import (
+    Rehearsal,
     _see_off,
     federation_of,
     start_joining,
     write_participant,
 )
-from pfedes.fleet.flare.serving import Serving, admit, prepare
-from pfedes.fleet.flare.terms import in_force
-from pfedes.participant import read_participant
-from pfedes.runlock import alone
-from test_cli import refused
+from pfedes.errors import DiskError, FailedRunError
+from pfedes.store.lock import alone
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +62,7 @@ def test_one_coordinator_at_a_time(layout: Layout, monkeypatch: pytest.MonkeyPat
 
 
 def test_two_are_admitted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pfedes.fleet.flare.serving as module
+    import pfedes.deploy.coordinator.serve as module
 
     layout = Layout(tmp_path)
     layout.config.write_text(federation_of(("ada",), 1, 8002).to_toml())
@@ -78,7 +81,7 @@ def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
         pytest.raises(StoreError, match="another 'pfedes join' is at work in"),
     ):
         joining.run(leave=True)
-    assert not (layout.kits / "ada" / "local" / "participant.json").exists()
+    assert not joining.workspace.exists()
 
 
 def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
@@ -89,7 +92,7 @@ def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
 
 
 def test_a_kit_that_was_handed_over_is_not_made_again(layout: Layout) -> None:
-    before = (layout.kits / "ada" / "startup" / "client.key").read_bytes()
+    before = (layout.kits / "ada" / KEY).read_bytes()
     elsewhere = layout.provision.rename(layout.directory / "elsewhere")
     assert prepare(layout, configure(layout.config)) == []  # nobody needs the authority
     for kit in layout.kits.iterdir():
@@ -102,35 +105,31 @@ def test_a_kit_that_was_handed_over_is_not_made_again(layout: Layout) -> None:
     assert list(layout.kits.iterdir()) == []
     assert (layout.admin / "startup" / "fed_admin.json").exists()
     assert admit(layout, "ada") == layout.kits / "ada"
-    assert (layout.kits / "ada" / "startup" / "client.key").read_bytes() == before
+    assert (layout.kits / "ada" / KEY).read_bytes() == before
     # FLARE counts its stages up to 99; and these hold keys.
     assert not list(layout.provision.rglob("prod_*"))
 
 
-def test_a_server_without_its_policy_never_appears(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pfedes.fleet.flare.kits as module
+def test_kits_and_servers_appear_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pfedes.deploy.coordinator.provisioning as module
 
-    def full(kit: Path, place: Path) -> None:
+    def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     layout, config = Layout(tmp_path / "federation"), federation_of(("ada",), 1, 8002)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "write_server_policy", full)
-        with pytest.raises(StoreError, match=r"cannot write .*server: No space left"):
+        patched.setattr(module, "write_kit", full)
+        with pytest.raises(StoreError, match=r"cannot write .*ada: No space left"):
             prepare(layout, config)
-    assert not layout.server.exists()
+    assert not (layout.kits / "ada").exists()
     assert prepare(layout, config) == ["ada"]
-    policy = json.loads((layout.server / "local" / "resources.json").read_text())
-    assert policy["class_list_enforcement_mode"] == "enforce"
-    assert str(layout.server / "jobs") in json.dumps(policy)
+    assert not [path for path in layout.directory.rglob(".*") if path.is_dir()]
 
 
 @pytest.fixture
 def unmade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     """A federation of ada and benn, in which FLARE makes nothing."""
-    monkeypatch.setattr("pfedes.fleet.flare.kits._make", lambda *arguments: None)
+    monkeypatch.setattr("pfedes.deploy.coordinator.provisioning._make", lambda *arguments: None)
     layout = Layout(tmp_path / "federation")
     layout.provision.mkdir(parents=True)
     layout.config.write_text(federation_of(("ada",), 2, 8002).to_toml())
@@ -166,7 +165,7 @@ def test_names_that_flare_refuses(unmade: Layout) -> None:
 
 
 def test_what_cannot_change_in_a_run(unmade: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pfedes.fleet.flare.terms as module
+    import pfedes.deploy.coordinator.terms as module
 
     start = configure(unmade.config, method="fedkd")
 
@@ -213,7 +212,7 @@ def test_a_server_does_not_move(layout: Layout) -> None:
 
 
 def test_places_that_cannot_be_written(layout: Layout, tmp_path: Path) -> None:
-    """A file stands where a directory should be, or a kit was not copied whole."""
+    """A file stands where a directory should be."""
     file = tmp_path / "file"
     file.touch()
     terms = str(layout.config)
@@ -226,25 +225,16 @@ def test_places_that_cannot_be_written(layout: Layout, tmp_path: Path) -> None:
     home.write_text(home.read_text().replace('"state"', f'"{file}/state"'))
     assert "cannot write" in refused("request", str(home))
     person = read_participant(home)
-    kit = tmp_path / "kit"
-    shutil.copytree(layout.kits / "ada", kit)
     with pytest.raises(DiskError, match="cannot write"):
-        Joining(kit, person, print).run(leave=True)
-    elsewhere = person.model_copy(update={"state": str(tmp_path / "state")})
-    (kit / "local" / "privacy.json").mkdir()
-    with pytest.raises(DiskError, match=r"cannot write .*privacy.json"):
-        Joining(kit, elsewhere, print).run(leave=True)
-    (kit / "local" / "resources.json.default").unlink()
-    with pytest.raises(DamageError, match=r"resources.json.default cannot be read"):
-        Joining(kit, elsewhere, print).run(leave=True)
+        Joining(layout.kits / "ada", person, print).run(leave=True)
     with pytest.raises(DiskError, match="cannot write"):
-        Engine("client", kit, "ada", file / "site.log").keep_alive()
+        Engine("client", tmp_path, "ada", file / "site.log").keep_alive()
 
 
 def test_a_job_that_cannot_be_written_ends_the_command(
     unmade: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pfedes.fleet.flare.serving as module
+    import pfedes.deploy.coordinator.serve as module
 
     serving = Serving(unmade, print)
     monkeypatch.setattr(serving, "_connect", MagicMock())
@@ -252,6 +242,28 @@ def test_a_job_that_cannot_be_written_ends_the_command(
     unmade.job.touch()
     with pytest.raises(DiskError, match=r"cannot write .*job"):
         serving._look()
+
+
+def test_what_flare_raises_is_tried_again_and_what_our_code_raises_is_not(
+    unmade: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import pfedes.deploy.coordinator.serve as module
+
+    serving = Serving(unmade, print)
+    monkeypatch.setattr(serving, "_connect", MagicMock(side_effect=RuntimeError("busy")))
+    for _ in range(module.MANY + 5):
+        assert not serving._look()
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [line for line in warned if "RuntimeError: busy" in line] == [
+        "the server does not answer: RuntimeError: busy; asking again every 0.5 s"
+    ]
+    monkeypatch.setattr(serving, "_connect", MagicMock())
+    monkeypatch.setattr(module, "connected", lambda session: {"ada": "1"})
+    monkeypatch.setattr(serving, "_meet", MagicMock(side_effect=KeyError("a slip of ours")))
+    monkeypatch.setattr(serving.engine, "keep_alive", lambda: False)
+    monkeypatch.setattr(module, "write_server", lambda *_: None)
+    with pytest.raises(FailedRunError, match=r"^serving failed: KeyError: 'a slip of ours' \("):
+        serving.run()
 
 
 def test_who_takes_part_in_a_rehearsal_ends_with_it(layout: Layout, tmp_path: Path) -> None:
@@ -267,11 +279,27 @@ def test_who_takes_part_in_a_rehearsal_ends_with_it(layout: Layout, tmp_path: Pa
     assert (home / "join.txt").read_text() == ""
 
 
-def test_who_does_not_leave_a_rehearsal(tmp_path: Path) -> None:
-    process = MagicMock()
-    process.wait.side_effect = subprocess.TimeoutExpired("join", 60)
-    with pytest.raises(StoreError, match="ada has not left yet: see"):
-        _see_off("ada", process, tmp_path)
+def test_who_does_not_leave_a_rehearsal_as_agreed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pfedes.cli.rehearse as module
+
+    process, stays = MagicMock(), subprocess.TimeoutExpired("join", 60)
+    process.wait.side_effect = [0, 2, -signal.SIGKILL, stays]
+    names = ("ada", "ben", "cleo", "dan")
+    ends = [_see_off(name, process, tmp_path) for name in names]
+    see = f": see {tmp_path / 'join.txt'}"
+    told = ["ben ended with code 2", "cleo was ended by SIGKILL", "dan has not left yet"]
+    assert ends == ["", *(text + see for text in told)]
+
+    # The others' results are shown; the command does not call that a success, nor wrong input.
+    people = [(name, "mlp", ParticipantState(tmp_path / name)) for name in names]
+    done = Rehearsal(MagicMock(directory=tmp_path), people, ends[2:3])
+    monkeypatch.setattr(module, "rehearse_federation", lambda *_, **__: done)
+    assert cli.execute(["rehearse"]) == 1
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()[1:5]] == list(names)
+    assert said.err == f"pfedes: {ends[2]}\n"
 
 
 def test_a_rehearsal_of_no_rounds_leaves_nothing_behind() -> None:

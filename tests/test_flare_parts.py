@@ -18,20 +18,25 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
+from commands import refused
 from pfedes import Card, Config, ConfigError, StoreError, WireError, cli, configure
-from pfedes.fleet.base import Failure, Task
-from pfedes.fleet.flare.filter import OnlyAgreed
-from pfedes.fleet.flare.fleet import FlareFleet
-from pfedes.fleet.flare.gathering import PATIENCE, gather
-from pfedes.fleet.flare.joining import Joining
-from pfedes.fleet.flare.layout import Layout, Presence
-from pfedes.fleet.flare.messages import META, to_payload, to_shareable
-from pfedes.fleet.flare.policy import allowed_by
-from pfedes.fleet.flare.rehearsal import federation_of, write_participant
-from pfedes.fleet.flare.serving import Serving, admit, prepare
-from pfedes.participant import read_participant
-from pfedes.payload import Payload
-from test_cli import refused
+from pfedes.cli import _extras, _lazy
+from pfedes.config.participant import read_participant
+from pfedes.core.payload import Payload, under
+from pfedes.core.protocol import Failure, Task
+from pfedes.deploy.coordinator.fleet import FlareFleet, NoMessage
+from pfedes.deploy.coordinator.layout import Layout, Presence
+from pfedes.deploy.coordinator.quorum import PATIENCE, gather
+from pfedes.deploy.coordinator.serve import Serving, admit, prepare
+from pfedes.deploy.coordinator.terms import LARGEST_CHANGES, with_norm
+from pfedes.deploy.flare_config import write_server
+from pfedes.deploy.kit import AUTHORITY, CERTIFICATE, KEY
+from pfedes.deploy.may_leave import allowed_by
+from pfedes.deploy.messages import CONTENT, to_payload, to_shareable
+from pfedes.deploy.participant.filter import OnlyAgreed
+from pfedes.deploy.participant.join import Joining
+from pfedes.deploy.rehearsal import federation_of, write_participant
+from pfedes.deploy.versions import own_versions
 
 LIST: dict[str, Any] = {
     "tensors": {"a": [{"shape": [2, {"most": 3}], "dtype": "float32"}]},
@@ -43,16 +48,17 @@ def test_envelopes() -> None:
     tensors = {"a": torch.arange(6.0).view(2, 3), "n": torch.tensor([7])}
     payload = Payload(tensors, {"flops": 2**80, "name": "ada", "versions": [1, 2]})
     assert to_payload(to_shareable(payload)).digest() == payload.digest()
-    for wrong in (
-        Shareable(),
-        DXO(DataKind.WEIGHTS, {"a": "text"}, {META: "{}"}).to_shareable(),
-        DXO(DataKind.WEIGHTS, {"a": np.array(["x"])}, {META: "{}"}).to_shareable(),
-        DXO(DataKind.WEIGHTS, {"a": np.ones(2, ">f4")}, {META: "{}"}).to_shareable(),
-        DXO(DataKind.WEIGHTS, {}, {META: "[]"}).to_shareable(),
-        DXO(DataKind.WEIGHTS, {}, {META: "{"}).to_shareable(),
-    ):
+    whole = to_shareable(payload)[CONTENT]
+    arrays = DXO(DataKind.WEIGHTS, {"a": np.ones(2)}).to_shareable()
+    for wrong in (Shareable(), arrays, *map(_envelope, (None, "text", b"", whole[:-1]))):
         with pytest.raises(WireError):
             to_payload(wrong)
+
+
+def _envelope(content: object) -> Shareable:
+    envelope = Shareable()
+    envelope[CONTENT] = content
+    return envelope
 
 
 @pytest.mark.parametrize(
@@ -64,12 +70,20 @@ def test_envelopes() -> None:
         ({"a": torch.zeros(2)}, {}, "a is not on the list"),
         ({"b": torch.zeros(2, 2)}, {}, "b is not on the list"),
         ({}, {"up/diagnosis": "flu"}, "up/diagnosis is not on the list"),
+        ({}, {"kind": "x" * 129}, "kind is longer than anything"),
+        ({}, {"kind": 2**81}, "kind is longer than anything"),
+        ({}, {"kind": ["flu"]}, "kind is longer than anything"),
+        ({}, {"kind": [1] * 10_001}, "kind is longer than anything"),
+        ({}, {"kind": {"a": "flu"}}, "kind is longer than anything"),
     ],
 )
 def test_the_sites_filter(tensors: dict[str, Any], meta: dict[str, Any], why: str) -> None:
     message = to_shareable(Payload(tensors, meta))
     if not why:
-        assert OnlyAgreed(**LIST).process(message, FLContext()) is message
+        message["note"] = "patient 7"
+        passed = OnlyAgreed(**LIST).process(message, FLContext())
+        assert to_payload(passed).digest() == to_payload(message).digest()
+        assert "note" not in passed
         with pytest.raises(WireError, match="4 numbers would leave, 3 may"):
             OnlyAgreed(**LIST, floats=3).process(message, FLContext())
         return
@@ -83,9 +97,6 @@ def test_of_a_failure_nothing_passes_but_that_it_is_one() -> None:
     passed = OnlyAgreed(**LIST).process(failure, FLContext())
     assert passed.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
     assert "secret" not in passed
-    more = DXO(DataKind.WEIGHTS, {}, {META: "{}", "note": "patient 7"}).to_shareable()
-    with pytest.raises(WireError, match="metadata that nobody agreed to"):
-        OnlyAgreed(**LIST).process(more, FLContext())
 
 
 def test_the_list_comes_from_participant_toml(tmp_path: Path) -> None:
@@ -115,7 +126,7 @@ def test_who_can_answer() -> None:
 
 
 def test_who_is_asked_into_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pfedes.fleet.flare.gathering as module
+    import pfedes.deploy.coordinator.quorum as module
 
     layout = Layout(tmp_path)
     config = federation_of(("ada", "ben", "cleo"), 3, 8002)
@@ -127,6 +138,7 @@ def test_who_is_asked_into_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     class Begun:
         class manifest:  # noqa: N801 (an attribute of a run)
+            round = 2
             clients = dict.fromkeys(["ada", "ben"])
             ends = staticmethod(lambda rounds, patience: rounds < 3)
 
@@ -147,10 +159,11 @@ def test_a_job_waits_for_as_many_as_a_round_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer would use up rounds that can only fail."""
-    import pfedes.fleet.flare.gathering as module
+    import pfedes.deploy.coordinator.quorum as module
 
     class Begun:
         class manifest:  # noqa: N801 (an attribute of a run)
+            round = 2
             clients = dict.fromkeys(["ada", "ben", "cleo"])
             ends = staticmethod(lambda rounds, patience: rounds < 3)
 
@@ -192,31 +205,31 @@ def _settings(config: Config) -> dict[str, Any]:
 def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     """Sites answer with nonsense, for others, or not at all: each is that site's failure."""
     card = json.dumps(asdict(Card("ada", 5, (3, 8, 8))))
-    answers: dict[str, Payload | str] = {}
+    answers: dict[str, Payload | NoMessage] = {}
 
     def ask(messages: Any, timeout: int) -> Any:
         return [(site, answers[site]) for site in messages]
 
-    good = {"kind": "reply", "client": "ada", "up/card": card}
+    versions = under("up/", own_versions())
+    good = {"kind": "reply", "client": "ada", "up/card": card, **versions}
     more = json.dumps(asdict(Card("fay", 5, (3, 8, 8), classes={0: 5})))
     few = json.dumps({**asdict(Card("gus", 5, (3, 8, 8))), "samples": 5.5})
     huge = json.dumps(asdict(Card("jim", 5, (2**40, 8, 8))))
     answers |= {
         "ada": Payload({}, good),
-        "jim": Payload({}, {"kind": "reply", "client": "jim", "up/card": huge}),
+        "jim": Payload({}, {"kind": "reply", "client": "jim", "up/card": huge, **versions}),
         "ben": Payload({}, good),
-        "fay": Payload({}, {"kind": "reply", "client": "fay", "up/card": more}),
-        "gus": Payload({}, {"kind": "reply", "client": "gus", "up/card": few}),
+        "fay": Payload({}, {"kind": "reply", "client": "fay", "up/card": more, **versions}),
+        "gus": Payload({}, {"kind": "reply", "client": "gus", "up/card": few, **versions}),
         "hal": Payload({}, {"kind": "failure", "client": "hal", "reason": 7}),
         "ida": Payload({}, {"kind": "failure", "client": "ida", "reason": "\ud800\x1b[31m"}),
         "cleo": Payload({}, {"kind": "failure", "client": "cleo", "reason": "refused"}),
-        "dan": "no answer: TIMEOUT",
+        "dan": NoMessage("no answer: TIMEOUT", silent=True, struck=True),
         "eve": Payload({}, {}),
     }
     beckoned: list[str] = []
-    fleet = FlareFleet(
-        ask, beckoned.append, federation_of(tuple(answers), 1, 8002), sorted(answers)
-    )
+    terms = federation_of(tuple(answers), 1, 8002)
+    fleet = FlareFleet(ask, beckoned.append, terms, sorted(answers), Layout(tmp_path))
     fleet.greet()
     assert fleet.reachable == {"ada"}
     assert fleet.refusals.keys() == {"ben", "cleo", "eve", "fay", "gus", "hal", "ida", "jim"}
@@ -227,14 +240,15 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
         Payload({}, {"kind": "scored", "client": "ada", "val_correct": 1, "val_total": 1,
                      "test_correct": 1, "test_total": 1}),
         Payload({}, {}),
-        "its site says EXECUTION_EXCEPTION",
+        NoMessage("its site says EXECUTION_EXCEPTION"),
+        NoMessage("no answer, says its site"),  # the words decide nothing
     ):  # fmt: skip
         answers["ada"] = answer
         (found,) = fleet.round([task])
         assert isinstance(found, Failure)
         assert fleet.reachable == {"ada"}
-    answers["ada"] = "no answer: TIMEOUT"
-    list(fleet.round([task]))
+    answers["ada"] = NoMessage("TIMEOUT", silent=True, struck=True)
+    assert [f.code for f in fleet.round([task]) if isinstance(f, Failure)] == ["silent"]
     assert fleet.reachable == set()
     assert beckoned == ["dan", "ada"]
     assert [f.reason for f in fleet.round([task]) if isinstance(f, Failure)] == ["not connected"]
@@ -242,7 +256,7 @@ def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
     assert fleet.reachable == {"ada"}
     scores = {"val_correct": 1, "val_total": 1, "test_correct": 1, "test_total": 1}
     for wrong in (1.0, True, 2**60, None):
-        odd = {"kind": "scored", "client": "ada", **scores, "test_correct": wrong}
+        odd: dict[str, Any] = {"kind": "scored", "client": "ada", **scores, "test_correct": wrong}
         answers["ada"] = Payload({}, odd)
         assert [type(answer) for answer in fleet.evaluate([task])] == [Failure]
 
@@ -259,12 +273,42 @@ def test_kits_are_for_their_owners_only(layout: Layout) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     for key in layout.directory.rglob("*.key"):
         assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0
-    resources = json.loads((layout.server / "local" / "resources.json").read_text())
-    assert "/tmp/nvflare" not in json.dumps(resources)  # where FLARE would keep them, for anybody
+    write_server(layout.server, configure(layout.config))
+    resources = (layout.server / "local" / "resources.json").read_text()
+    assert "/tmp/nvflare" not in resources  # where FLARE would keep them, for anybody
+    assert str(layout.server / "jobs") in resources
+    assert str(layout.server / "snapshots") in resources
     assert prepare(layout, configure(layout.config)) == []
     other = configure(layout.config, settings={"federation.classes": ["a", "b"]})
     with pytest.raises(StoreError, match="is another federation"):
         prepare(layout, other)
+
+
+def test_what_an_upload_may_change_is_bounded_by_default(layout: Layout) -> None:
+    """A federation that is there already keeps what it has, and so does who names a bound."""
+    terms = _settings(federation_of(("ada",), 1, 8002))
+
+    def bound(**settings: Any) -> float:
+        chosen = {key.replace("__", "."): value for key, value in settings.items()}
+        return with_norm(configure(settings={**terms, **chosen})).aggregation.max_norm
+
+    largest = LARGEST_CHANGES["pfedes"]
+    assert bound() == largest
+    assert bound(method__name="fedavg", models__pool=["cnn5"]) == LARGEST_CHANGES["fedavg"]
+    assert bound(method__name="fd") == bound(method__sharing="local") == 0
+    assert bound(aggregation__max_norm=0) == 0
+    assert bound(aggregation__max_norm=3) == 3
+    assert configure(layout.config).aggregation.max_norm == largest
+    before = layout.config.read_text()
+    try:
+        # As made before there was a default.
+        layout.config.write_text(before.replace(f"max_norm = {largest}", "max_norm = 0.0"))
+        prepare(layout, configure(settings=terms))
+        assert configure(layout.config).aggregation.max_norm == 0
+        prepare(layout, configure(settings={**terms, "aggregation.max_norm": 3}))
+        assert configure(layout.config).aggregation.max_norm == 3
+    finally:
+        layout.config.write_text(before)
 
 
 def test_what_ends_a_job_ends_the_coordinators_command(layout: Layout) -> None:
@@ -278,10 +322,14 @@ def test_whatever_a_job_raises_ends_the_coordinators_command(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Untold it would be submitted again, for ever."""
-    import pfedes.fleet.flare.controller as module
+    from nvflare.apis.signal import Signal
+
+    import pfedes.deploy.coordinator.controller as module
 
     class Engine:
-        get_clients = staticmethod(list)
+        @staticmethod
+        def get_clients() -> list[object]:
+            return []
 
     class Context:
         get_engine = Engine
@@ -293,7 +341,7 @@ def test_whatever_a_job_raises_ends_the_coordinators_command(
     monkeypatch.setattr(module, "coordinate", fail)
     coordinator = module.Coordinator(str(layout.directory))
     monkeypatch.setattr(coordinator, "system_panic", lambda reason, _: panics.append(reason))
-    coordinator.control_flow(module.Signal(), Context())
+    coordinator.control_flow(Signal(), Context())
     assert len(panics) == 1
     assert "Traceback" in caplog.text
     with pytest.raises(StoreError, match=r"^the coordinator's job failed: KeyError: .*thought of"):
@@ -317,20 +365,23 @@ def test_a_key_that_never_leaves(
     words = ["admit", "dan", "--request", "dan.csr", "--federation", str(layout.directory)]
     assert cli.execute(words) == 0
     kit = layout.kits / "dan"
-    assert not (kit / "startup" / "client.key").exists()
-    root = x509.load_pem_x509_certificate((kit / "startup" / "rootCA.pem").read_bytes())
-    signed = x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
+    assert not (kit / KEY).exists()
+    root = x509.load_pem_x509_certificate((kit / AUTHORITY).read_bytes())
+    signed = x509.load_pem_x509_certificate((kit / CERTIFICATE).read_bytes())
     signed.verify_directly_issued_by(root)
-    genuine = x509.load_pem_x509_certificate(
-        (layout.kits / "ada" / "startup" / "client.crt").read_bytes()
-    )
+    genuine = x509.load_pem_x509_certificate((layout.kits / "ada" / CERTIFICATE).read_bytes())
     genuine.verify_directly_issued_by(root)
     assert "dan" in signed.subject.rfc4514_string()
     assert configure(layout.config).federation.participants == ("ada", "dan")
 
     joining = Joining(kit, read_participant(file), print)
-    joining._put_key()
-    assert (kit / "startup" / "client.key").read_bytes() == key.read_bytes()
+    assert joining._key() == key.read_bytes()
+    key.write_bytes((layout.kits / "ada" / KEY).read_bytes())
+    with pytest.raises(StoreError, match=r"site\.key does not belong to the kit's"):
+        joining._key()
+    key.unlink()
+    with pytest.raises(StoreError, match="the kit has no key, and there is none in"):
+        joining._key()
     with pytest.raises(StoreError, match="is not eve's request"):
         admit(layout, "eve", Path("dan.csr"))
     (tmp_path / "x.csr").write_text("nonsense")
@@ -353,12 +404,25 @@ def test_wrong_input(layout: Layout, tmp_path: Path) -> None:
     ):
         assert what in refused(*words)
     (tmp_path / "q.toml").write_text("name = 'eve'\nmodel = 'cnn1'\ndata = 'digits'\nstate = 's'\n")
-    assert "the kit is not for eve: it knows ada" in refused("join", kit, "q.toml")
+    assert "the kit is for ada, not for eve" in refused("join", kit, "q.toml")
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pfedes.cli.coordinating
-
-    monkeypatch.setattr(pfedes.cli.coordinating, "find_spec", lambda name: None)
+    monkeypatch.setattr(_extras, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'pfedes\[flare\]'"):
-        pfedes.cli.coordinating.check_extra()
+        _extras.check_extra()
+
+
+@pytest.mark.parametrize("first", ["nvflare.apis", "cryptography"])
+def test_a_command_whose_extra_is_missing_says_so(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {first!r}", name=first)
+
+    monkeypatch.setattr(_lazy, "import_module", missing)
+    with pytest.raises(ModuleNotFoundError):  # the extra is there: a fault of ours is not hidden
+        _lazy.load("serve")
+    monkeypatch.setattr(_lazy, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pfedes serve needs .* 'pfedes\[flare\]'"):
+        _lazy.load("serve")

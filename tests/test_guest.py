@@ -5,76 +5,31 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from pfedes import ConfigError, Participant, Scores, StoreError, configure
+from guests import DIGITS, OWN, ada, enrolled, task, terms
+from pfedes import ConfigError, Scores, StoreError, configure
 from pfedes.config import Config
-from pfedes.elsewhere import Elsewhere
+from pfedes.core.payload import Payload, Value, under
+from pfedes.core.protocol import Task
+from pfedes.deploy.participant.handler import ParticipantHandler, own_config
+from pfedes.deploy.participant.state import ParticipantState
+from pfedes.deploy.versions import enrolment_message, own_versions
 from pfedes.errors import DamageError
-from pfedes.fleet.base import Task
-from pfedes.fleet.frames import from_task
-from pfedes.fleet.guest import Guest, own_config
-from pfedes.models.extractor import extractor_for
+from pfedes.fleet import make_fleet
+from pfedes.fleet.messages import from_task
+from pfedes.imports import imported, own_function
 from pfedes.models.head import head_of
-from pfedes.own import imported, own_function
-from pfedes.payload import Payload
-from pfedes.seat import Seat
-from pfedes.simulation import Simulation
-from test_damage import contents
-
-OWN = Path(__file__).parents[1] / "examples" / "own"
-DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+from pfedes.population.remote import RemotePopulation
+from pfedes.population.simulation import Simulation
+from running import contents
 
 
-def terms(**settings: Any) -> Config:
-    chosen = {key.replace("__", "."): value for key, value in settings.items()}
-    base = {
-        "federation.classes": DIGITS,
-        "federation.participants": ["ada", "ben"],
-        "train.rounds": 3,
-        "train.epochs": 1,
-        "method.extractor_epochs": 1,
-    }
-    return configure(settings={**base, **chosen})
-
-
-def ada(state: Path, **more: Any) -> Participant:
-    return Participant(
-        name="ada",
-        model=f"{OWN}/models.py:mlp",
-        data=f"{OWN}/data.py:small",
-        state=str(state),
-        **more,
-    )
-
-
-@pytest.fixture
-def guest(tmp_path: Path) -> Iterator[Guest]:
-    guest = Guest(ada(tmp_path / "state"), terms().federation)
-    guest.seat.state.mkdir(parents=True)
-    yield guest
-    guest.stop()
-
-
-def enrolled(guest: Guest, config: Config | None = None) -> dict[str, Any]:
-    text = (config or terms()).to_toml()
-    meta = {"kind": "enroll", "client": "ada", "config": text}
-    return guest.handle(Payload({}, meta)).meta
-
-
-def task(round: int, base: int, run: str = "run", **tensors: torch.Tensor) -> Task:
-    extractor = extractor_for((3, 8, 8), 8, "relu")
-    torch.manual_seed(0)
-    download = {name: torch.rand_like(t) * 0.1 for name, t in extractor.state_dict().items()}
-    return Task(run, "ada", round, base, Payload({**download, **tensors}))
-
-
-def test_a_whole_federation_from_the_participants_side(guest: Guest) -> None:
+def test_a_whole_federation_from_the_participants_side(guest: ParticipantHandler) -> None:
     card = json.loads(enrolled(guest)["up/card"])
     assert (card["name"], card["samples"], card["classes"]) == ("ada", 320, None)
     before = guest.handle(from_task("score", task(0, 0, run="")))
@@ -108,7 +63,7 @@ def test_a_whole_federation_from_the_participants_side(guest: Guest) -> None:
     assert kinds == [
         *(("enroll", 0), ("score", 0), answer, answer, ("hello", 0), answer, ("notice", 0))
     ]
-    personal = Seat(guest.seat.directory).personal()
+    personal = ParticipantState(guest.seat.directory).personal()
     assert personal.facts.scores == record.after
     assert personal.facts.trained == 2
     with pytest.raises(StoreError, match="is ada's, not ben's"):
@@ -132,7 +87,7 @@ def measured_after(method: str) -> Config:
 
 @pytest.mark.parametrize("method", ["fedavg", "lg_fedavg"])
 def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Path) -> None:
-    guest = Guest(ada(tmp_path / "state", methods=(method,)), terms().federation)
+    guest = ParticipantHandler(ada(tmp_path / "state", methods=(method,)), terms().federation)
     guest.seat.state.mkdir(parents=True)
     assert enrolled(guest, measured_after(method))["kind"] == "reply"
 
@@ -140,7 +95,8 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
         return guest.handle(from_task(kind, Task("run", "ada", round, base, Payload(held))))
 
     def scores_of(scored: Payload) -> Scores:
-        return Scores(**{key: scored.meta[key] for key in Scores.__dataclass_fields__})  # type: ignore[arg-type]
+        found: dict[str, Any] = {key: scored.meta[key] for key in Scores.__dataclass_fields__}
+        return Scores(**found)
 
     def shared(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         return (model if method == "fedavg" else head_of(model)).state_dict()
@@ -164,7 +120,7 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
         assert record is not None
         assert (record.accepted, record.scores, record.before) == (2, last, None)
         for best, scores, held in ((False, last, ruined), (True, first, learned)):
-            personal = Seat(guest.seat.directory).personal(best=best)
+            personal = ParticipantState(guest.seat.directory).personal(best=best)
             assert (personal.facts.scores, personal.facts.round) == (scores, 1 if best else 2)
             assert all(held[name].equal(tensor) for name, tensor in shared(personal.model).items())
     finally:
@@ -172,7 +128,7 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
 
 
 def test_a_model_without_the_servers_part_is_not_handed_out(tmp_path: Path) -> None:
-    guest = Guest(ada(tmp_path / "state", methods=("fedavg",)), terms().federation)
+    guest = ParticipantHandler(ada(tmp_path / "state", methods=("fedavg",)), terms().federation)
     guest.seat.state.mkdir(parents=True)
     try:
         enrolled(guest, measured_after("fedavg"))
@@ -185,7 +141,7 @@ def test_a_model_without_the_servers_part_is_not_handed_out(tmp_path: Path) -> N
         guest.stop()
 
 
-def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: Guest) -> None:
+def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: ParticipantHandler) -> None:
     """A participant is alone in its own configuration; how many must answer is the server's."""
     settings = {"train__min_uploads": 2, "aggregation__kind": "krum", "aggregation__byzantine": 1}
     assert enrolled(guest, terms(**settings))["kind"] == "reply"
@@ -193,19 +149,19 @@ def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: Guest) -> None:
     assert guest.seat.config.aggregation.kind == "mean"
 
 
-def test_no_way_back_unless_it_was_allowed(guest: Guest, tmp_path: Path) -> None:
+def test_no_way_back_unless_it_was_allowed(guest: ParticipantHandler, tmp_path: Path) -> None:
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))
     guest.handle(from_task("answer", task(2, 1)))
     refused = guest.handle(from_task("answer", task(3, 0)))
     assert refused.meta == {"client": "ada", "kind": "failure", "reason": "refused"}
-    allowed = Guest(ada(tmp_path / "state", rollback=True), terms().federation)
+    allowed = ParticipantHandler(ada(tmp_path / "state", rollback=True), terms().federation)
     enrolled(allowed)
     assert allowed.handle(from_task("answer", task(3, 0))).meta["kind"] == "reply"
     allowed.stop()
 
 
-def test_no_way_back_by_way_of_another_run(guest: Guest) -> None:
+def test_no_way_back_by_way_of_another_run(guest: ParticipantHandler) -> None:
     """One that begins anew has another name; what was accepted in this one is not forgotten."""
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))
@@ -222,7 +178,7 @@ def test_no_way_back_by_way_of_another_run(guest: Guest) -> None:
     assert record.before is None
 
 
-def test_a_damaged_version_does_not_stand_in_the_way(guest: Guest) -> None:
+def test_a_damaged_version_does_not_stand_in_the_way(guest: ParticipantHandler) -> None:
     """The coordinator hears what is left, and may then go back to it."""
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))
@@ -237,7 +193,7 @@ def test_a_damaged_version_does_not_stand_in_the_way(guest: Guest) -> None:
 
 def test_a_torn_line_in_the_account_harms_nothing(tmp_path: Path) -> None:
     """Its message never left: it is not read, and goes when the next line comes."""
-    seat, path = Seat(tmp_path), tmp_path / "sent.jsonl"
+    seat, path = ParticipantState(tmp_path), tmp_path / "sent.jsonl"
     message = Payload({}, {"up/run": "", "up/round": 3, "long": "x" * 100_000})
     seat.log_sent("answer", message)
     whole = path.read_bytes()
@@ -256,7 +212,7 @@ def test_a_torn_line_in_the_account_harms_nothing(tmp_path: Path) -> None:
             seat.answered()
 
 
-def test_nothing_is_written_for_who_was_not_agreed_with(guest: Guest) -> None:
+def test_nothing_is_written_for_who_was_not_agreed_with(guest: ParticipantHandler) -> None:
     more = task(2, 0, more=torch.zeros(3))
     assert enrolled(guest, terms(method__width=16))["reason"] == "refused"
     for kind in ("notice", "answer", "score"):
@@ -289,7 +245,7 @@ def test_nothing_is_written_for_who_was_not_agreed_with(guest: Guest) -> None:
     ],
 )
 def test_what_a_coordinator_cannot_switch_to(
-    settings: dict[str, Any], why: str, guest: Guest, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], why: str, guest: ParticipantHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = {k: v for k, v in settings.items() if k != "method__name"}
     config = terms(**base)
@@ -304,7 +260,7 @@ def test_what_a_coordinator_cannot_switch_to(
     assert why not in json.dumps(guest.seat.sent())
 
 
-def test_methods_from_elsewhere_are_not_even_imported(guest: Guest) -> None:
+def test_methods_from_elsewhere_are_not_even_imported(guest: ParticipantHandler) -> None:
     tree = json.loads(terms().model_dump_json())
     tree["method"]["name"] = "antigravity:Method"
     with pytest.raises(ConfigError, match="'antigravity:Method' is not built in"):
@@ -312,7 +268,7 @@ def test_methods_from_elsewhere_are_not_even_imported(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("name", ["antigravity:x.y", "antigravity:x:y", "antigravity:", ":x"])
-def test_nor_is_anything_that_nobody_consented_to(name: str, guest: Guest) -> None:
+def test_nor_is_anything_that_nobody_consented_to(name: str, guest: ParticipantHandler) -> None:
     tree = json.loads(terms().model_dump_json())
     tree["method"]["extractor"] = name
     with pytest.raises(ConfigError, match=r"no consent to method\.extractor"):
@@ -322,23 +278,28 @@ def test_nor_is_anything_that_nobody_consented_to(name: str, guest: Guest) -> No
     assert "antigravity" not in sys.modules
 
 
-def test_what_a_coordinators_files_are_called_is_no_matter_of_consent(guest: Guest) -> None:
+def test_what_a_coordinators_files_are_called_is_no_matter_of_consent(
+    guest: ParticipantHandler,
+) -> None:
     tree = json.loads(terms().model_dump_json())
     tree["method"]["start_from"] = "C:runs"
     assert own_config(tree, guest.participant).method.model_dump()["start_from"] == ""
 
 
-def test_messages_that_make_no_sense(guest: Guest) -> None:
-    for meta in (
+def test_messages_that_make_no_sense(guest: ParticipantHandler) -> None:
+    senseless: list[dict[str, Value]] = [
         {"kind": "enroll", "client": "ben", "config": ""},
-        {"kind": "enroll", "client": "ada", "config": "not = toml ["},
+        {"kind": "enroll", "client": "ada", "config": ""},
+        enrolment_message("ada", "not = toml [").meta,
         {"kind": "answer", "client": "ada"},
         {"kind": "dance", "client": "ada", "run": "r", "round": 1, "base": 0},
         {"client": "ada"},
         {},
-    ):
+    ]
+    for meta in senseless:
         answer = guest.handle(Payload({}, meta))
-        assert answer.meta == {"client": "ada", "kind": "failure", "reason": "refused"}
+        told = under("up/", own_versions()) if meta.get("kind") == "enroll" else {}
+        assert answer.meta == {"client": "ada", "kind": "failure", "reason": "refused", **told}
     enrolled(guest)
     assert guest.handle(from_task("dance", task(1, 0))).meta["reason"] == "refused"
     extra = guest.handle(from_task("answer", task(1, 0, more=torch.zeros(3))))
@@ -363,7 +324,7 @@ def test_vanished_data_and_a_full_disk_cost_a_round_and_no_more(tmp_path: Path) 
     mounted = tmp_path / "mounted"
     mounted.touch()
     person = ada(tmp_path / "state").model_copy(update={"data": f"{tmp_path}/mine.py:load"})
-    guest = Guest(person, terms().federation)
+    guest = ParticipantHandler(person, terms().federation)
     guest.seat.state.mkdir(parents=True)
     failed = {"client": "ada", "kind": "failure", "reason": "failed"}
     try:
@@ -387,13 +348,37 @@ def test_vanished_data_and_a_full_disk_cost_a_round_and_no_more(tmp_path: Path) 
         guest.stop()
 
 
-def _worker_of(guest: Guest) -> int:
+def _worker_of(guest: ParticipantHandler) -> int:
     assert guest._worker is not None
     assert guest._worker.pid is not None
     return guest._worker.pid
 
 
-def test_what_a_coordinator_sets_stays_off_the_participants_machine(guest: Guest) -> None:
+def test_a_new_training_process_does_not_train_on_other_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = tmp_path / "mine.py"
+    (tmp_path / "mounted").touch()
+    own.write_text(VANISHING.replace("{own}", str(OWN)))
+    person = ada(tmp_path / "state").model_copy(update={"data": f"{own}:load"})
+    guest = ParticipantHandler(person, terms().federation)
+    guest.seat.state.mkdir(parents=True)
+    try:
+        told = enrolled(guest)
+        assert told["kind"] == "reply"
+        assert "up/data" not in told  # the digest of its data stays here
+        own.write_text(own.read_text().replace('["small"]()', '["large"]()'))
+        os.kill(_worker_of(guest), signal.SIGKILL)
+        answer = guest.handle(from_task("answer", task(1, 0)))
+        assert (answer.meta["kind"], answer.meta["reason"]) == ("failure", "failed")
+        assert "its worker process finds other data" in caplog.text
+    finally:
+        guest.stop()
+
+
+def test_what_a_coordinator_sets_stays_off_the_participants_machine(
+    guest: ParticipantHandler,
+) -> None:
     tree = json.loads(terms().model_dump_json())
     tree["runtime"] |= {"threads": 64, "device": "cuda"}
     tree["method"]["start_from"] = "/etc/passwd"
@@ -406,12 +391,12 @@ def test_what_a_coordinator_sets_stays_off_the_participants_machine(guest: Guest
 def test_a_coordinator_holds_nothing() -> None:
     simulation = Simulation(terms())
     population = simulation.population
-    assert isinstance(population, Elsewhere)
+    assert isinstance(population, RemotePopulation)
     assert population.names == ["ada", "ben"]
     for ask in (population.client, population.untrained, population.labels):
         with pytest.raises(StoreError, match="ada's model and data are on its own machine"):
             ask("ada")
     with pytest.raises(ConfigError, match="'pfedes serve' meets them"):
-        simulation.fleet(None)  # type: ignore[arg-type]  # it is refused before it is looked at
+        make_fleet(simulation, None)  # type: ignore[arg-type]  # it is refused before it is looked at
     with pytest.raises(ConfigError, match="names somebody twice"):
         Simulation(terms(federation__participants=["ada", "ada"]))

@@ -1,16 +1,17 @@
 """The client's side of the protocol."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from pfedes import Payload
-from pfedes.fleet.base import Failure, Reply, Task
-from pfedes.fleet.host import ClientHost, _is_its_state
-from pfedes.simulation import Simulation
-from pfedes.store import ClientStore
+from pfedes import Client, Method, Payload, Upload
+from pfedes.core.protocol import Failure, Reply, Task
+from pfedes.fleet.client_host import ClientHost, _is_its_state, host_of
+from pfedes.population.simulation import Simulation
+from pfedes.store.client_store import ClientStore
 from running import small
 
 CLIENT = "client-0002"
@@ -23,7 +24,7 @@ def simulation() -> Simulation:
 
 @pytest.fixture
 def host(simulation: Simulation, tmp_path: Path) -> ClientHost:
-    return simulation.host(ClientStore(tmp_path / "clients"))
+    return host_of(simulation, ClientStore(tmp_path / "clients"))
 
 
 def task(simulation: Simulation, round: int = 1, base: int = 0, scale: float = 1.0) -> Task:
@@ -69,7 +70,7 @@ def test_newer_versions_are_discarded(host: ClientHost, simulation: Simulation) 
 def test_a_missing_base_is_said(host: ClientHost, simulation: Simulation) -> None:
     host.answer(task(simulation, round=2))
     answer = host.answer(task(simulation, round=9, base=5))
-    assert answer == Failure(CLIENT, "missing base", (2,))
+    assert answer == Failure(CLIENT, "missing base", (2,), "missing base")
     assert host.store.versions("r", CLIENT) == [2]
 
 
@@ -100,8 +101,9 @@ def test_an_error_in_training_is_that_clients_failure(
     def explode(*_: object) -> None:
         raise RuntimeError("boom")
 
+    raised = f"{Path(__file__).name}:{explode.__code__.co_firstlineno + 1}"
     monkeypatch.setattr(type(simulation.method), "client_round", explode)
-    assert host.answer(task(simulation)) == Failure(CLIENT, "RuntimeError: boom")
+    assert host.answer(task(simulation)) == Failure(CLIENT, f"RuntimeError: boom ({raised})")
     assert host.store.versions("r", CLIENT) == []
 
 
@@ -110,7 +112,7 @@ def test_a_client_does_not_send_what_is_not_listed(
 ) -> None:
     honest = type(simulation.method).client_round
 
-    def leaky(self: object, client: object, *rest: object) -> object:
+    def leaky(self: Method[Any], client: Client, *rest: Any) -> Upload:
         upload = honest(self, client, *rest)
         upload.tensors["image"] = client.train.batch(slice(0, 1)).x
         return upload
@@ -123,7 +125,7 @@ def test_a_client_does_not_send_what_is_not_listed(
 
 
 def test_scoring_changes_nothing(host: ClientHost, simulation: Simulation) -> None:
-    from pfedes.fleet.base import Scored
+    from pfedes.core.protocol import Scored
 
     first, again = (host.score(task(simulation)) for _ in range(2))
     assert isinstance(first, Scored)
@@ -158,7 +160,7 @@ def test_only_models_that_are_their_state_go_from_client_to_client() -> None:
 
 def test_an_upload_is_not_touched_by_the_next_client(host: ClientHost) -> None:
     simulation = Simulation(small("fedavg", models__pool=["cnn5"]))
-    other = simulation.host(host.store)
+    other = host_of(simulation, host.store)
     method, ctx = simulation.method, simulation.context(1)
     cards = simulation.population.cards(method.needs)
     state = method.start(cards, ctx)

@@ -13,31 +13,26 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pfedes import Config, Payload, PfedesError, configure, open_run
-from pfedes.admission import Admission, Verdict
-from pfedes.aggregation import weights_of
-from pfedes.client import card_from
-from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Failure, Reply, Scored, Task
-from pfedes.fleet.frames import from_answer, to_answer
-from pfedes.fleet.host import ClientHost
-from pfedes.manifest import Extent, Standing
-from pfedes.payload import decode, encode
-from pfedes.recorder import COUNTERS
-from pfedes.simulation import Simulation
-from pfedes.store import RunStore
-from running import small
-from test_damage import contents
-from test_store import commit, create
+from pfedes.core.aggregation import weights_of
+from pfedes.core.client import card_from
+from pfedes.core.payload import decode, encode
+from pfedes.core.protocol import Failure, Reply, Scored, Task
+from pfedes.federation.admission import Admission, Verdict
+from pfedes.fleet.client_host import ClientHost, host_of
+from pfedes.fleet.messages import from_answer, to_answer
+from pfedes.population.simulation import Simulation
+from pfedes.results.summary import COUNTERS
+from pfedes.store.client_store import ClientStore
+from pfedes.store.manifest import Extent, Standing
+from pfedes.store.run_store import RunStore
+from running import contents, small
+from stores import commit, create
 
 CLIENT = "client-0001"
-MANY = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
 
 # Anything that JSON or TOML can say, and things that look almost right.
 NAMES = st.sampled_from(
@@ -64,7 +59,7 @@ SCALARS = (
     | st.text(max_size=20)
     | NAMES
 )
-ANYTHING = st.recursive(
+ANYTHING: st.SearchStrategy[Any] = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
 )
 
@@ -97,14 +92,14 @@ def altered(draw: st.DrawFn, tree: Any) -> Any:
     return draw(ANYTHING)
 
 
-class Desk:
+class NodeSession:
     """A server and a client of the smallest federation, and one honest answer."""
 
     def __init__(self, place: Path) -> None:
         simulation = Simulation(small(models__pool=["cnn5"], data__limit=80))
         self.method, self.ctx = simulation.method, simulation.context(1)
         self.store = ClientStore(place / "clients")
-        self.host: ClientHost = simulation.host(self.store)
+        self.host: ClientHost = host_of(simulation, self.store)
         self.cards = {card.name: card for card in self.host.cards()}
         state = self.method.start(list(self.cards.values()), self.ctx)
         self.download = self.method.download(state, self.cards[CLIENT], self.ctx)
@@ -121,8 +116,8 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
-    return Desk(tmp_path_factory.mktemp("desk"))
+def desk(tmp_path_factory: pytest.TempPathFactory) -> NodeSession:
+    return NodeSession(tmp_path_factory.mktemp("desk"))
 
 
 @st.composite
@@ -135,15 +130,17 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     return torch.full(shape, safe).to(kind)
 
 
-@MANY
 @given(data=st.data())
-def test_no_generated_upload_gets_in(desk: Desk, data: st.DataObject) -> None:
+def test_no_generated_upload_gets_in(desk: NodeSession, data: st.DataObject) -> None:
     names = st.sampled_from(sorted(desk.reply.tensors)) | NAMES
     changed = {**desk.reply.tensors, **data.draw(st.dictionaries(names, tensors(), max_size=2))}
     if gone := data.draw(st.none() | st.sampled_from(sorted(desk.reply.tensors))):
         changed.pop(gone, None)
     keys = st.sampled_from(sorted(desk.reply.meta)) | NAMES
-    about = {**desk.reply.meta, **data.draw(st.dictionaries(keys, ANYTHING, max_size=2))}
+    about: dict[str, Any] = {
+        **desk.reply.meta,
+        **data.draw(st.dictionaries(keys, ANYTHING, max_size=2)),
+    }
     upload = Payload(changed, about)
     verdict = desk.judge(Reply(data.draw(st.just(CLIENT) | NAMES), upload))
     assert verdict.reason.isprintable()
@@ -157,11 +154,16 @@ def test_no_generated_upload_gets_in(desk: Desk, data: st.DataObject) -> None:
         }
 
 
-@MANY
 @given(data=st.data())
-def test_no_generated_scores_failure_or_card_gets_in(desk: Desk, data: st.DataObject) -> None:
+def test_no_generated_scores_failure_or_card_gets_in(
+    desk: NodeSession, data: st.DataObject
+) -> None:
     """What sites say besides replies, as the coordinator reads it."""
-    honest = data.draw(st.sampled_from([desk.scored, Failure(CLIENT, "missing base", (1, 2))]))
+    said_honestly: list[Scored | Failure] = [
+        desk.scored,
+        Failure(CLIENT, "missing base", (1, 2)),
+    ]
+    honest = data.draw(st.sampled_from(said_honestly))
     said = data.draw(altered(from_answer(honest, "").meta))
     with suppress(PfedesError):
         answer, _ = to_answer(Payload({}, said if isinstance(said, dict) else {"kind": said}))
@@ -185,9 +187,8 @@ OWN = (
 )
 
 
-@MANY
 @given(data=st.data())
-def test_no_mangled_message_is_decoded(desk: Desk, data: st.DataObject) -> None:
+def test_no_mangled_message_is_decoded(desk: NodeSession, data: st.DataObject) -> None:
     whole = encode(desk.reply)
     message = data.draw(mangled(whole))
     try:
@@ -197,9 +198,8 @@ def test_no_mangled_message_is_decoded(desk: Desk, data: st.DataObject) -> None:
     assert found.digest() == desk.reply.digest()  # padding, or bytes put back as they were
 
 
-@MANY
 @given(data=st.data())
-def test_no_generated_download_gets_in(desk: Desk, data: st.DataObject) -> None:
+def test_no_generated_download_gets_in(desk: NodeSession, data: st.DataObject) -> None:
     before = contents(desk.store.root)
     names = st.sampled_from(sorted(desk.download.tensors)) | NAMES
     bad = data.draw(st.dictionaries(names, tensors(), min_size=1, max_size=2))
@@ -239,6 +239,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ROW: dict[str, Any] = {
     **dict.fromkeys([*COUNTERS, "floats_evaluation", "flops", "seconds"], 0),
     "round": 1,
+    "status": "ok",
     "accuracy": 0.5,
 }
 
@@ -264,7 +265,6 @@ def damaged(run: Path, path: Path, content: bytes) -> None:
         path.write_bytes(honest)
 
 
-@MANY
 @given(data=st.data())
 def test_no_mangled_file_is_loaded(finished: Path, data: st.DataObject) -> None:
     paths = sorted(p for p in finished.rglob("*") if p.is_file() and p.stat().st_size)
@@ -274,7 +274,6 @@ def test_no_mangled_file_is_loaded(finished: Path, data: st.DataObject) -> None:
     damaged(finished, path, data.draw(mangled(path.read_bytes())))
 
 
-@MANY
 @given(data=st.data())
 def test_no_forged_manifest_leads_out_of_the_run(finished: Path, data: st.DataObject) -> None:
     """A forger can make the checksum fit: what is in the manifest must do no harm even so."""
@@ -291,7 +290,6 @@ def default_tree() -> dict[str, Any]:
     return tomllib.loads(Config().to_toml())
 
 
-@MANY
 @given(data=st.data())
 @example(data=None)
 def test_no_generated_configuration_raises_anything_else(
@@ -329,7 +327,8 @@ def test_a_header_that_announces_a_huge_tensor_allocates_nothing(
 def test_forged_rows_and_lone_surrogates(finished: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     store = RunStore.open(run)
-    for rows in ([[]], [{"round": 1}], [{**ROW, "accuracy": "high"}]):
+    forged: list[list[Any]] = [[[]], [{"round": 1}], [{**ROW, "accuracy": "high"}]]
+    for rows in forged:
         extent = store.append("rounds.jsonl", rows, Extent())
         store.write_manifest(
             store.manifest().model_copy(update={"metrics": {"rounds.jsonl": extent}})

@@ -4,59 +4,17 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pfedes import Config, Federation, open_run
+from pfedes import Federation, open_run
+from processes import Started
 from running import result, rows, small
 
-MAIN = [sys.executable, "-c", "from pfedes.__main__ import main; main()"]
 CONFIG = small(train__rounds=3, models__pool=["cnn5"])
-
-
-class Started:
-    """A process group of its own that runs, or resumes, what belongs into a directory."""
-
-    def __init__(self, directory: Path, config: Config = CONFIG) -> None:
-        self.directory = directory
-        self.errors = directory.with_suffix(".err")
-        settings = directory.with_suffix(".toml")
-        settings.write_text(config.to_toml())
-        resuming = (directory / "state").is_dir()
-        words = ["resume", directory] if resuming else ["run", settings, "--out", directory]
-        with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                [*MAIN, *map(str, words)],
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
-        self.pid = self.process.pid
-
-    @property
-    def said(self) -> str:
-        return self.errors.read_text()
-
-    def end(self) -> int:
-        """Its exit code, once it is done."""
-        return self.process.wait(timeout=120)
-
-    def wait_until(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not reached():
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    def wait_for_round(self, round: int) -> None:
-        manifest = self.directory / "state" / "manifests" / f"{round:05d}.json"
-        self.wait_until(manifest.exists)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +29,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     kind: signal.Signals, times: int, straight: dict[str, Any], tmp_path: Path
 ) -> None:
     directory = tmp_path / "run"
-    run = Started(directory)
+    run = Started(directory, CONFIG)
     run.wait_for_round(times)
     for _ in range(times):
         os.kill(run.pid, kind)
@@ -80,14 +38,14 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     if times == 1:
         assert f"'pfedes resume {directory}' goes on" in run.said
     assert open_run(directory).manifest.round >= times
-    again = Started(directory)
+    again = Started(directory, CONFIG)
     assert again.end() == 0, again.said
     assert result(open_run(directory)) == straight
 
 
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
 def test_stopped_before_anything_was_written(kind: signal.Signals, tmp_path: Path) -> None:
-    run = Started(tmp_path / "run")
+    run = Started(tmp_path / "run", CONFIG)
     time.sleep(0.6)
     os.kill(run.pid, kind)
     assert run.end() == (130 if kind == signal.SIGINT else -kind)
@@ -104,7 +62,7 @@ def answers(directory: Path) -> int:
     return sum(newest.values())
 
 
-FLEETS = {
+FLEETS: dict[str, dict[str, Any]] = {
     "serial": {"runtime__fleet": "serial"},
     "workers": {"runtime__fleet": "workers", "runtime__workers": 2},
 }
@@ -114,7 +72,7 @@ KILLS, ROUNDS = 20, 24
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_twenty_kills_at_random_moments(fleet: str, tmp_path: Path) -> None:
     """kill -9, to the whole process group or (with workers) to the main process alone."""
-    tiny = {"train__rounds": ROUNDS, "data__limit": 120, "models__pool": ["cnn5"]}
+    tiny: dict[str, Any] = {"train__rounds": ROUNDS, "data__limit": 120, "models__pool": ["cnn5"]}
     straight = result(Federation(small(**tiny), out=tmp_path / "straight").run())
     config = small(**{**tiny, **FLEETS[fleet]})
     directory, dice, reached = tmp_path / "run", random.Random(20), []
@@ -123,8 +81,12 @@ def test_twenty_kills_at_random_moments(fleet: str, tmp_path: Path) -> None:
         if number < 3:  # while it starts, before the first commit
             time.sleep(dice.uniform(0, 3))
         else:
-            more = dice.randint(0, 4)
-            run.wait_until(lambda more=more, before=before: answers(directory) >= before + more)
+            least = before + dice.randint(0, 4)
+
+            def answered(least: int = least) -> bool:
+                return answers(directory) >= least
+
+            run.wait_until(answered)
             time.sleep(dice.uniform(0, 0.2))
         assert run.process.poll() is None, f"done before it could be killed: {run.said}"
         if fleet == "workers" and number % 2:

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from pfedes import Client, ConfigError, Federation, MethodError, Payload, PFedES, Standalone
-from pfedes.fleet.host import reply_spec
+from pfedes.core.training import Learner, fit, frozen
+from pfedes.fleet.client_host import reply_spec
 from pfedes.methods import METHODS
 from pfedes.methods.base import Received
 from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss
 from pfedes.models import build_model
 from pfedes.models.extractor import Extractor
-from pfedes.simulation import Simulation
-from pfedes.training import Learner, fit, frozen
+from pfedes.population.simulation import Simulation
 from running import small
 
 
@@ -112,7 +112,7 @@ def test_each_phase_trains_one_and_freezes_the_other() -> None:
     client = simulation.population.client("client-0000")
     extractor = Extractor()
     w, theta = copied(client.model.state_dict()), copied(extractor.state_dict())
-    common = {"epochs": 1, "ctx": ctx}
+    common: dict[str, Any] = {"epochs": 1, "ctx": ctx}
 
     with frozen(extractor):
         fit(
@@ -166,7 +166,7 @@ def test_the_loss_by_hand() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 2 * x
 
-    from pfedes.data.samples import Batch
+    from pfedes.core.samples import Batch
 
     model = nn.Flatten()  # the image is its own logits
     batch = Batch(torch.tensor([[[[0.0]], [[1.0]]]]), torch.tensor([1]))
@@ -220,7 +220,7 @@ def test_mu_is_in_its_range() -> None:
 # --- all methods ---
 
 
-@pytest.mark.parametrize("name", ["pfedes", "fedavg", "fml", "lg_fedavg"])
+@pytest.mark.parametrize("name", ["pfedes", "fedavg", "fml", "lg_fedavg", "fedmrl"])
 def test_aggregating_equal_parameters_returns_them(name: str) -> None:
     simulation = Simulation(small(name, models__pool=["cnn5"]))
     method, ctx = simulation.method, simulation.context(1)
@@ -274,10 +274,30 @@ def test_kept_momentum_changes_the_second_round_only(name: str, tmp_path: Path) 
         digests.append(
             [Payload({k: v for k, v in s.items() if "momentum" not in k}).digest() for s in states]
         )
-        assert any("momentum" in key for key in states[0]) is (optimiser == "kept")
+        # FedAvg's whole model is overwritten by every download: nothing is left to be kept.
+        keeps = optimiser == "kept" and name != "fedavg"
+        assert any("momentum" in key for key in states[0]) is keeps
     (fresh1, fresh2), (kept1, kept2) = digests
     assert fresh1 == kept1
-    assert fresh2 != kept2
+    assert (fresh2 == kept2) is (name == "fedavg")
+
+
+@pytest.mark.parametrize(
+    ("name", "overwritten"),
+    [
+        *(("pfedes", "extractor."), ("fml", "meme."), ("fedkd", "mentee."), ("fedmrl", "small.")),
+        *((name, "model.fc3") for name in ("lg_fedavg", "fedssa", "fedgh", "fedre")),
+    ],
+)
+def test_momentum_of_what_a_download_overwrites_is_not_kept(
+    name: str, overwritten: str, tmp_path: Path
+) -> None:
+    config = small(name, models__pool=["cnn5"], train__optimiser="kept", train__rounds=1)
+    run = Federation(config, out=tmp_path / "run").run()
+    state = run.store.clients.load(run.manifest.run, "client-0000", 1).state
+    kept = [key.removeprefix("kept.momentum.") for key in state if "momentum" in key]
+    assert any(key.startswith("model.") for key in kept)
+    assert not any(key.startswith(overwritten) for key in kept)
 
 
 def test_fedavg_measures_the_global_model_on_everybody(tmp_path: Path) -> None:

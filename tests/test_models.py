@@ -9,6 +9,7 @@ from pfedes import Extractor, ModelError
 from pfedes.errors import ConfigError
 from pfedes.models import MODELS, build_model
 from pfedes.models.convolution import ImageConv2d
+from pfedes.models.extractor import Activation
 
 PARAMETERS = {
     ("cnn1", 10): 2_621_558,
@@ -42,7 +43,7 @@ def test_the_extractor_has_443_parameters_and_keeps_the_shape() -> None:
 @pytest.mark.parametrize(
     ("activation", "low", "high"), [("relu", 0.0, None), ("none", None, None), ("tanh", -1.0, 1.0)]
 )
-def test_final_activations(activation: str, low: float | None, high: float | None) -> None:
+def test_final_activations(activation: Activation, low: float | None, high: float | None) -> None:
     torch.manual_seed(0)
     out = Extractor(final_activation=activation)(50 * torch.randn(4, 3, 8, 8))
     assert low is None or out.min() >= low
@@ -92,6 +93,7 @@ def test_convolutions_of_images_are_convolutions(
         with FlopCounterMode(display=False) as counter:
             result = layer(image)
             result.sin().sum().backward()
+        assert layer.bias is not None
         grads = image.grad, layer.weight.grad, layer.bias.grad
         found.append((result, *grads, counter.get_total_flops()))
     torch.testing.assert_close(*found, check_stride=False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pfedes import DataError
-from pfedes.data.numbers import open_numbers
+from pfedes.data.readers.arrays import open_numbers
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,8 @@ def test_arrays_that_will_not_do(array: Any, message: str, tmp_path: Path) -> No
         ("", "holds no numbers"),
         ("a,b,c\n", "holds no numbers"),
         ("1,2,3\n4,5\n", "cannot be read as numbers .* number of columns changed"),
-        ("a,b,c\n1,,3\n", "cannot be read as numbers .* could not convert string ''"),
+        ("a,b,c\n1,,3\n", r"cannot be read .*: line 2, column 2 \('b'\): the value is missing"),
+        ("1,2,3\n4,5,x\n", "cannot be read .*: line 2, column 3: 'x' is no number"),
         ("1,nan,3\n", "holds NaN or infinity"),
     ],
 )

@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 
 from pfedes import DataError
-from pfedes.data.own import FederationConfig, OwnData, own_data
-from pfedes.participant import Participant
+from pfedes.config.federation import FederationConfig
+from pfedes.config.participant import Participant
+from pfedes.population.own_data import OwnData, own_data
 
 PIXELS = np.arange(20 * 64, dtype=np.uint8).reshape(20, 8, 8)
 LABELS = [0, 1] * 10

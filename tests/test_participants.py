@@ -2,41 +2,25 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commands import command
+from people import OWN, PEOPLE, QUICK, federation
 from pfedes import ConfigError, Federation, configure, open_run
-from pfedes.consent import Consent
+from pfedes.config.limits import Limits
+from pfedes.config.participant import Participant, read_participant
+from pfedes.core.payload import Payload
+from pfedes.core.protocol import Failure, Task
 from pfedes.errors import MethodError, WireError
-from pfedes.fleet.base import Failure, Task
+from pfedes.fleet.client_host import host_of
+from pfedes.methods.pfedes import PFedESConfig
 from pfedes.models.head import head_of
-from pfedes.participant import Limits, Participant, read_participant
-from pfedes.payload import Payload
-from pfedes.simulation import Simulation
+from pfedes.population.consent import Consent
+from pfedes.population.simulation import Simulation
 from running import result
-
-OWN = Path(__file__).parents[1] / "examples" / "own"
-PEOPLE = ("ada", "ben", "cleo", "dan")
-QUICK = {"train.rounds": 2, "train.epochs": 1, "runtime.fleet": "serial"}
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pfedes", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def federation(**settings: Any) -> Any:
-    chosen = {key.replace("__", "."): value for key, value in settings.items()}
-    return configure(OWN / "federation.toml", settings={**QUICK, **chosen})
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +53,11 @@ def test_the_runs_own_configuration_repeats_it(trained: Path, tmp_path: Path) ->
 
 
 def test_workers_give_the_same_bits_and_a_resume_too(trained: Path, tmp_path: Path) -> None:
-    config = federation(runtime__fleet="workers", train__rounds=1)
+    """Two worker processes import torch and the participants' code: that takes the time."""
+    config = federation(runtime__fleet="workers", runtime__workers=2, train__rounds=1)
     Federation(config, out=tmp_path / "run").run()
+    file = tmp_path / "run" / "config.toml"
+    file.write_text(file.read_text().replace('fleet = "workers"', 'fleet = "serial"'))
     longer = Federation.resume(tmp_path / "run", rounds=2).run()
     assert result(longer)["standings"] == result(open_run(trained))["standings"]
 
@@ -81,7 +68,7 @@ def test_the_command_line_takes_them_one_by_one(tmp_path: Path) -> None:
         (OWN / "federation.toml").read_text().split("\n", 2)[2]  # without its participants
     )
     words = ["run", "terms.toml", *files, "--out", "r", "--rounds", "1", "--json"]
-    done = command(*words, "--set", "train.epochs=1")
+    done = command(*words, "--set", "train.epochs=1", "--set", "runtime.fleet=serial")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["dataset"] == "their own data"
     report = (tmp_path / "r" / "report.html").read_text()
@@ -146,7 +133,11 @@ def test_a_home_that_nobody_has(tmp_path: Path) -> None:
     place.write_text('name = "ada"\nmodel = "cnn5"\ndata = "folder:~no-such-user/pets"\n')
     with pytest.raises(ConfigError, match="'~no-such-user/pets': nobody of that name has a home"):
         read_participant(place)
-    for settings in ({"data": "folder:~no-such-user"}, {"data_dir": "~no-such-user"}):
+    homeless: list[dict[str, Any]] = [
+        {"data": "folder:~no-such-user"},
+        {"data_dir": "~no-such-user"},
+    ]
+    for settings in homeless:
         with pytest.raises(ConfigError, match="'~no-such-user': nobody of that name has a home"):
             configure(**settings)
 
@@ -164,7 +155,7 @@ def test_a_method_without_consent_gets_nothing(tmp_path: Path) -> None:
 
 def test_a_coordinator_that_switches_later_gets_nothing_either(tmp_path: Path) -> None:
     simulation = Simulation(federation(method__width=16))
-    host = simulation.host(None)  # type: ignore[arg-type]  # nothing is stored before a refusal
+    host = host_of(simulation, None)  # type: ignore[arg-type]  # nothing is stored before a refusal
     download = simulation.method.download(
         simulation.method.start(host.cards(), simulation.context(0)),
         host.cards()[0],
@@ -181,13 +172,28 @@ def test_limits() -> None:
     ctx = simulation.context(1)
     strict = Consent(("pfedes",), {}, Limits(epochs=2, floats=400))
     assert list(strict.refusals(simulation.method, card, ctx)) == [
-        "3 epochs are asked for, limits.epochs allows 2"
+        "epochs = 3, limits.epochs allows at most 2"
     ]
     with pytest.raises(WireError, match=r"443 floats would leave, limits\.floats allows 400"):
         strict.check_amount(Payload(simulation.method.start([card], ctx).tensors))
     wide = Consent(("pfedes",), {"width": 16}, Limits())
     asked = Simulation(federation(method__width=16)).method
     assert list(wide.refusals(asked, card, ctx)) == []
+
+
+def test_only_epochs_at_the_client_count() -> None:
+    """A key that ends in `epochs` may be the server's own work."""
+    simulation = Simulation(federation(train__epochs=2))
+
+    class Config(PFedESConfig):
+        server_epochs: int = 50
+
+    method = type(simulation.method)(Config(extractor_epochs=2))
+    card, ctx = simulation.population.card("ada", []), simulation.context(1)
+    strict = Consent(("pfedes",), {}, Limits(epochs=2))
+    assert list(strict.refusals(method, card, ctx)) == []
+    more = type(simulation.method)(Config(extractor_epochs=3))
+    assert list(strict.refusals(more, card, ctx)) == ["epochs = 3, limits.epochs allows at most 2"]
 
 
 def test_a_participant_is_a_value() -> None:

@@ -1,10 +1,11 @@
 """For any number of clients: a valid partition, or an error that names the largest that works."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pfedes import PartitionError
@@ -13,7 +14,7 @@ from pfedes.data.sources import stratified
 from pfedes.errors import ConfigError
 
 
-def deal(labels: np.ndarray, seed: int = 0, **config: object) -> list[Share]:
+def deal(labels: np.ndarray, seed: int = 0, **config: Any) -> list[Share]:
     return partition(labels, PartitionConfig(**config), np.random.default_rng(seed))
 
 
@@ -41,7 +42,6 @@ def test_apportion_by_hand() -> None:
     assert apportion(3, [0.5, 0.3, 0.2]).tolist() == [1, 1, 1]  # remainders .5 .9 .6: 1 0 0 first
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_partition_by_classes(data: st.DataObject) -> None:
     classes = data.draw(st.integers(1, 12), "classes")
@@ -74,7 +74,6 @@ def test_partition_by_classes(data: st.DataObject) -> None:
             assert all(label in labels[part] for part in (share.train, share.val, share.test))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["dirichlet", "iid"]),
     st.integers(1, 40),
@@ -83,7 +82,7 @@ def test_partition_by_classes(data: st.DataObject) -> None:
 )
 def test_other_partitions(kind: str, clients: int, samples: int, alpha: float) -> None:
     labels = np.arange(samples) % 7
-    config = {"kind": kind, "clients": clients, "alpha": alpha}
+    config: dict[str, Any] = {"kind": kind, "clients": clients, "alpha": alpha}
     if samples < 2 * clients:
         with pytest.raises(PartitionError, match=f"largest number that works is {samples // 2}$"):
             deal(labels, **config)
@@ -154,7 +153,7 @@ def test_a_split_must_add_up() -> None:
 # --- the official split, and the legacy rules ---
 
 
-def official(labels: np.ndarray, test: np.ndarray, seed: int = 0, **config: object) -> list[Share]:
+def official(labels: np.ndarray, test: np.ndarray, seed: int = 0, **config: Any) -> list[Share]:
     settings = PartitionConfig(split="official", **config)
     return partition(labels, settings, np.random.default_rng(seed), official_test=test)
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from pfedes import Payload, WireError
-from pfedes.payload import Group, Max, TensorSpec, WireSpec, decode, encode, required
+from pfedes.core.payload import Max, TensorSpec, decode, encode, forms_in
+from pfedes.core.wire import Group, WireSpec, required
 
 
 def payload() -> Payload:
@@ -121,3 +122,54 @@ def test_what_is_listed_may_travel(good: Payload) -> None:
 def test_what_is_not_listed_may_not(bad: Payload, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
         SPEC.check(bad)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "why"),
+    [
+        ({"w": torch.zeros(2, 3), "dense": torch.zeros(4, 4)}, ""),
+        ({"w": torch.zeros(2, 4), "dense": torch.zeros(4, 4)}, r"'w' is \[2, 4\] float32"),
+        ({"w": torch.zeros(2, 3).double(), "dense": torch.zeros(4, 4)}, "float64"),
+        ({"w": torch.zeros(2, 3), "dense": torch.zeros(4, 4), "more": torch.zeros(9)}, "'more'"),
+        ({"w": torch.zeros(2, 3)}, "'dense' is missing"),
+    ],
+)
+def test_forms_are_looked_at_before_any_tensor_is_made(
+    tensors: dict[str, torch.Tensor], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode(Payload(tensors))
+    if not why:
+        assert decode(data, SPEC).digest() == decode(data).digest()
+        return
+
+    def make(data: bytes) -> None:
+        raise AssertionError("a tensor was made")
+
+    monkeypatch.setattr("safetensors.torch.load", make)
+    with pytest.raises(WireError, match=why):
+        decode(data, SPEC)
+
+
+def test_a_failure_is_read_though_an_upload_was_expected() -> None:
+    """It has no tensors; a client that lacks its base says so in this way."""
+    failure = Payload({}, {"kind": "failure", "reason": "missing base", "versions": [1, 2]})
+    assert decode(encode(failure), SPEC).meta == failure.meta
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"{" * 100_000,
+        b"[]",
+        b'{"w": 7}',
+        b'{"w": {"dtype": "F8_E4M3", "shape": [2]}}',
+        b'{"w": {"dtype": "F32", "shape": ["x"]}}',
+        b'{"w": {"dtype": "F32", "shape": [' + b"9" * 5000 + b"]}}",
+    ],
+)
+def test_headers_that_are_none(header: bytes) -> None:
+    data = len(header).to_bytes(8, "little") + header
+    for announced in (data, (2**62).to_bytes(8, "little") + header):
+        with pytest.raises(WireError):
+            forms_in(announced)

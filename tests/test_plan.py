@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pfedes import Config, Federation, Listener
-from pfedes.cli.display import Spectator
-from pfedes.plan import Plan, is_big
+from pfedes.cli._display import Spectator
+from pfedes.federation.estimate import Plan, is_big
 from running import result, small
 
 
@@ -36,7 +36,7 @@ def test_a_plan_changes_nothing_and_adds_up(
 ) -> None:
     quiet, heard = Planned(), Planned()
     straight = Federation(small(), out=tmp_path / "straight", listener=quiet).run()
-    monkeypatch.setattr("pfedes.federation.is_big", lambda config, sizes: True)
+    monkeypatch.setattr("pfedes.federation.loop.is_big", lambda config, sizes: True)
     run = Federation(small(), out=tmp_path / "run", listener=heard).run()
     assert result(run) == result(straight)
     assert quiet.plans == []
@@ -66,3 +66,15 @@ def test_a_plan_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert "estimated from client-0042: 1.2 s for one round" in said
     assert "warning: only 9 GB are free on that disk" in said
     assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_papers_plan_knows_what_decompositions_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every client that is asked decomposes its update, and the server their mean."""
+    from pfedes.paper import estimate
+
+    monkeypatch.setattr(estimate, "_sample_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(estimate, "_decomposing_seconds", lambda *_: 2.0)
+    config = small("fedkd", partition__clients=4, train__participation=0.5)
+    assert estimate.round_seconds(config) == (2 + 1) * 2.0
+    dense = small("fedkd", partition__clients=4, method__compression=False)
+    assert estimate.round_seconds(dense) == 0.0

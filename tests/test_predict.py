@@ -5,19 +5,24 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-import pfedes.data.pictures
-from pfedes import DataError, Federation, Personal, Run, StoreError, cli, open_run
-from pfedes.cli.predicting import _printable
-from pfedes.data.pictures import open_picture
-from pfedes.store import RunStore
+import pfedes.data.readers.images
+from commands import command, refused
+from pfedes import DataError, Federation, PersonalModel, Run, StoreError, cli, open_run
+from pfedes.cli.predict import _printable
+from pfedes.core.payload import Payload, encode, read_payload
+from pfedes.data import sources
+from pfedes.data.readers.images import open_picture
+from pfedes.errors import DamageError
+from pfedes.export import export_model
+from pfedes.store.run_store import KEPT_DATA, RunStore
 from running import small
-from test_cli import command, refused
 
 CLIENT = "client-0002"
 
@@ -26,7 +31,7 @@ CLIENT = "client-0002"
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose best round by validation is its first of two."""
     place = tmp_path_factory.mktemp("made") / "run"
-    settings = {"train__epochs": 3, "train__lr": 0.03, "runtime__report": False}
+    settings: dict[str, Any] = {"train__epochs": 3, "train__lr": 0.03, "runtime__report": False}
     run = Federation(small(seed=3, **settings), out=place).run()
     assert (run.manifest.best_round, run.manifest.round) == (1, 2)
     return place
@@ -51,7 +56,8 @@ def by_hand(run: Run, files: list[Path], *, best: bool = False) -> torch.Tensor:
     normalise = run.simulation.population.normaliser
     x = normalise(torch.tensor(np.stack([np.asarray(Image.open(file)) for file in files])))
     with torch.no_grad():
-        return run.model(CLIENT, best=best).eval()(x).softmax(1)
+        found: torch.Tensor = run.model(CLIENT, best=best).eval()(x).softmax(1)
+    return found
 
 
 def test_the_same_as_the_model_itself(made: Path, pictures: Path) -> None:
@@ -168,7 +174,7 @@ def test_unreadable_pictures_are_named_and_nothing_is_said(
 
 def test_what_a_decoder_may_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "x.png")
-    monkeypatch.setattr(pfedes.data.pictures, "BIG", 80)
+    monkeypatch.setattr(pfedes.data.readers.images, "BIG", 80)
     with pytest.raises(DataError, match=r"x.png cannot .*: a picture of 9x9 is too large"):
         open_picture(tmp_path / "x.png", 0)
 
@@ -176,7 +182,7 @@ def test_what_a_decoder_may_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise SyntaxError("broken PNG file")
 
     monkeypatch.setattr(Image.Image, "convert", broken)
-    monkeypatch.setattr(pfedes.data.pictures, "BIG", 81)
+    monkeypatch.setattr(pfedes.data.readers.images, "BIG", 81)
     with pytest.raises(DataError, match="broken PNG file"):
         open_picture(tmp_path / "x.png", 0)
 
@@ -222,6 +228,45 @@ def test_no_run_and_other_data(made: Path, tmp_path: Path) -> None:
             open_run("other").personal(CLIENT)
 
 
+@pytest.mark.parametrize("best", [False, True])
+def test_models_are_of_use_without_the_data(
+    best: bool, made: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = _measured_on_the_data(made, best)
+
+    def gone(*_: object) -> None:
+        raise DataError("no such data")
+
+    monkeypatch.setattr(sources, "load", gone)
+    personal = open_run(made).personal(CLIENT, best=best)
+    assert personal.predict([pictures]) == measured.predict([pictures])
+    assert personal.facts == measured.facts
+    export_model(personal, tmp_path / "exported")
+    with pytest.raises(DataError, match="no such data"):
+        open_run(made).client(CLIENT)
+
+
+def _measured_on_the_data(made: Path, best: bool) -> PersonalModel:
+    """As in a run that kept nothing of its data."""
+    run = open_run(made)
+    run.stored = None
+    return run.personal(CLIENT, best=best)
+
+
+@pytest.mark.parametrize("damage", ["mean", "labels", "class_names", "shape"])
+def test_what_was_kept_of_the_data_is_checked(damage: str, made: Path, tmp_path: Path) -> None:
+    run = open_run(shutil.copytree(made, tmp_path / "run"))
+    path = run.store.state / KEPT_DATA
+    kept = read_payload(path)
+    if damage == "labels":
+        kept = Payload({"labels": kept.tensors["labels"] + 100}, kept.meta)
+    else:
+        kept = Payload(kept.tensors, {**kept.meta, damage: "[1e999]"})
+    path.write_bytes(encode(kept))
+    with pytest.raises(DamageError, match=r"data\.safetensors is damaged"):
+        run.personal(CLIENT)
+
+
 def test_a_missing_model_names_the_way_back(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "run")
     next((tmp_path / "run/state/clients" / CLIENT).rglob("00002.safetensors")).unlink()
@@ -232,7 +277,11 @@ def test_a_missing_model_names_the_way_back(made: Path, tmp_path: Path) -> None:
 
 def test_a_run_that_went_on_meanwhile(tmp_path: Path) -> None:
     """Between opening and looking, rounds passed, and what was there is gone."""
-    settings = {"train__rounds": 1, "runtime__keep_rounds": 1, "runtime__report": False}
+    settings: dict[str, Any] = {
+        "train__rounds": 1,
+        "runtime__keep_rounds": 1,
+        "runtime__report": False,
+    }
     Federation(small(**settings), out=tmp_path / "run").run()
     opened = open_run("run")
     Federation.resume(tmp_path / "run", rounds=3).run()
@@ -249,7 +298,7 @@ def test_one_client_needs_no_name_and_may_be_new(
     config = small("standalone", **one, partition__split=[0.8, 0.0, 0.2], runtime__report=False)
     run = Federation(config, out=tmp_path / "run").run()
     personal = run.personal()
-    assert isinstance(personal, Personal)
+    assert isinstance(personal, PersonalModel)
     assert personal.facts.client == "client-0000"
     with pytest.raises(StoreError, match="has no best round"):
         run.personal(best=True)

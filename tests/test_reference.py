@@ -1,73 +1,16 @@
 """The library gives the parameters that the naive Algorithm 1 gives."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 
 import reference
-from pfedes import Federation, Run
-from pfedes.clientstore import Version
-from pfedes.fleet.base import Failure, Reply, Task
-from pfedes.fleet.serial import SerialFleet
-from pfedes.simulation import Simulation
-from reference import ReferenceClient, Weights
+from pfedes import Federation
+from pfedes.population.simulation import Simulation
+from recording import SETTINGS, Recording, assert_same_way, close, orders_of, rows_by_label, setup
+from reference import Weights, summed
 from running import small
-
-# Sums are taken in another order (one pass over raw and enhanced images, fused SGD, another memory
-# layout), so the last bits differ; a wrong term or a missing step is orders of magnitude larger.
-TOLERANCE = {"rtol": 1e-3, "atol": 3e-4}
-SHARE = 0.005  # of the way that training moved the weights, by which the two may differ
-
-
-def assert_same_way(found: Any, expected: Weights, start: Weights) -> None:
-    """The library ends where the oracle ends, seen from where both began."""
-    torch.testing.assert_close(dict(found), expected, **TOLERANCE, check_stride=False)
-    moved = sum(float((expected[k] - start[k]).detach().double().norm()) ** 2 for k in start) ** 0.5
-    apart = sum(float((expected[k] - found[k]).detach().double().norm()) ** 2 for k in start) ** 0.5
-    assert moved > 0, "nothing moved: the comparison is idle"
-    assert apart < SHARE * moved
-
-
-def _orders(simulation: Simulation, name: str, phase: str, round: int, epochs: int) -> list:
-    """The batches of a phase: the only randomness, drawn as the library promises to draw it."""
-    count = len(simulation.population.shares[name].train)
-    size = simulation.config.train.batch_size
-    stream = simulation.streams.torch(f"batches.{phase}", round=round, client=name)
-    return [
-        [rows.tolist() for rows in torch.randperm(count, generator=stream).split(size)]
-        for _ in range(epochs)
-    ]
-
-
-def _setup(simulation: Simulation) -> tuple[dict[str, reference.ReferenceClient], reference.Hyper]:
-    clients = {}
-    for name in simulation.population.names:
-        client = simulation.population.client(name)
-        everything = client.train.batch(slice(None))
-        clients[name] = reference.ReferenceClient(
-            reference.weights_of(client.model), everything.x.contiguous(), everything.y
-        )
-    train, method = simulation.config.train, simulation.config.method
-    hyper = reference.Hyper(
-        mu=getattr(method, "mu", 0.0),
-        lr=train.lr,
-        extractor_lr=getattr(method, "extractor_lr", 0.0),
-        momentum=train.momentum,
-        weight_decay=train.weight_decay,
-        clip=train.clip,
-    )
-    return clients, hyper
-
-
-SETTINGS = {
-    "models__pool": ["cnn1", "cnn2", "cnn3", "cnn5"],
-    "models__assign": "round_robin",
-    "train__epochs": 2,
-    "train__clip": 1.0,  # low enough to be at work
-}
 
 
 def test_pfedes_is_algorithm_1(tmp_path: Path) -> None:
@@ -77,7 +20,7 @@ def test_pfedes_is_algorithm_1(tmp_path: Path) -> None:
     run = Federation(config, out=tmp_path / "run").run()
 
     simulation = Simulation(config)
-    clients, hyper = _setup(simulation)
+    clients, hyper = setup(simulation)
     starts = {name: dict(client.weights) for name, client in clients.items()}
     start = simulation.method.start(simulation.population.cards(()), simulation.context(0))
     theta = {name: tensor.clone() for name, tensor in start.tensors.items()}
@@ -87,8 +30,8 @@ def test_pfedes_is_algorithm_1(tmp_path: Path) -> None:
             reference.pfedes_round(
                 client,
                 theta,
-                _orders(simulation, name, "model", round, 2),
-                _orders(simulation, name, "extractor", round, 2),
+                orders_of(simulation, name, "model", round, 2),
+                orders_of(simulation, name, "extractor", round, 2),
                 hyper,
             )
             for name, client in clients.items()
@@ -106,11 +49,11 @@ def test_standalone_is_plain_sgd(tmp_path: Path) -> None:
     run = Federation(config, out=tmp_path / "run").run()
 
     simulation = Simulation(config)
-    clients, hyper = _setup(simulation)
+    clients, hyper = setup(simulation)
     starts = {name: dict(client.weights) for name, client in clients.items()}
     for round in (1, 2):
         for name, client in clients.items():
-            orders = _orders(simulation, name, "model", round, 2)
+            orders = orders_of(simulation, name, "model", round, 2)
             reference.standalone_round(client, orders, hyper)
 
     for name, client in clients.items():
@@ -118,73 +61,6 @@ def test_standalone_is_plain_sgd(tmp_path: Path) -> None:
 
 
 # --- the five baselines ---
-
-PARTIAL = {**SETTINGS, "train__participation": 0.5, "train__rounds": 3, "runtime__keep_rounds": 4,
-           "partition__classes_per_client": 4}  # fmt: skip
-
-
-class Recording:
-    """A run of the library with everything that travelled, and the oracle's starting point."""
-
-    def __init__(self, method: str, out: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any):
-        self.travelled: dict[tuple[int, str], tuple[Task, Reply]] = {}
-        honest = SerialFleet.round
-
-        def round(fleet: SerialFleet, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
-            for task, answer in zip(tasks, honest(fleet, tasks), strict=True):
-                assert isinstance(answer, Reply), answer
-                self.travelled[task.round, task.client] = task, answer
-                yield answer
-
-        monkeypatch.setattr(SerialFleet, "round", round)
-        self.config = small(method, **PARTIAL, **settings)
-        self.run: Run = Federation(self.config, out=out).run()
-        self.simulation = Simulation(self.config)
-        self.clients, self.hyper = _setup(self.simulation)
-        self.starts = {name: dict(client.weights) for name, client in self.clients.items()}
-        cards = self.simulation.population.cards(self.simulation.method.needs)
-        self.start = self.simulation.method.start(cards, self.simulation.context(0))
-        missed = [name for name in self.clients if len(self.rounds_of(name)) < 3]
-        assert missed, "somebody has to miss a round"
-
-    def rounds_of(self, name: str) -> list[int]:
-        return [round for round, client in self.travelled if client == name]
-
-    def selected(self, round: int) -> list[str]:
-        return [client for number, client in self.travelled if number == round]
-
-    def down(self, round: int, name: str) -> Any:
-        return self.travelled[round, name][0].download
-
-    def up(self, round: int, name: str) -> Any:
-        return self.travelled[round, name][1].payload
-
-    def orders(self, round: int, name: str) -> list:
-        return _orders(self.simulation, name, "model", round, 2)
-
-    def version(self, name: str) -> Version:
-        return self.run.store.clients.load(
-            self.run.manifest.run, name, self.run.manifest.clients[name].version
-        )
-
-    def assert_models_agree(self) -> None:
-        for name, client in self.clients.items():
-            if self.rounds_of(name):
-                found = self.run.model(name).state_dict()
-                assert_same_way(found, client.weights, self.starts[name])
-
-
-@pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recording]:
-    return lambda method, **settings: Recording(method, tmp_path / "run", monkeypatch, **settings)
-
-
-def close(found: Any, expected: Any) -> None:
-    torch.testing.assert_close(found, expected, **TOLERANCE, check_stride=False)
-
-
-def rows_by_label(payload: Any, name: str) -> dict[int, torch.Tensor]:
-    return dict(zip(payload.meta["labels"], payload.tensors[name], strict=True))
 
 
 def test_fml(record: Callable[..., Recording]) -> None:
@@ -265,7 +141,7 @@ def test_fedproto(record: Callable[..., Recording]) -> None:
             reports.append((means, counts))
         for label in {y for means, _ in reports for y in means}:
             held = [(m[label], n[label]) for m, n in reports if label in m]
-            table[label] = sum(p * n for p, n in held) / sum(n for _, n in held)
+            table[label] = summed(p * n for p, n in held) / sum(n for _, n in held)
     seen.assert_models_agree()
     close(rows_by_label(seen.run.store.server_state(seen.run.manifest), "prototypes"), table)
 
@@ -282,7 +158,7 @@ def test_fedkd(record: Callable[..., Recording]) -> None:
         energy = 0.95 + round / 3 * 0.03
         changes = []
         for name in seen.selected(round):
-            client: ReferenceClient = seen.clients[name]
+            client = seen.clients[name]
             took_part = client.last_round == aggregated > 0
             kinds.add(took_part)
             assert seen.down(round, name).floats == (update_floats if took_part else full_floats)

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from pages import Page
-from pfedes import Config, Federation, Run, configure, open_run
+from pages import SCRIPT, SECTIONS, Page
+from pfedes import Client, Context, FedAvg, Federation, Payload, Run, Upload, configure, open_run
 from pfedes.cli import execute
 from pfedes.data import sources
 from pfedes.errors import DataError
-from pfedes.fleet.base import Failure, Reply, Task
-from pfedes.fleet.host import ClientHost
-from pfedes.listener import Listener
+from pfedes.federation.listener import Listener
+from pfedes.formatting import between, counted, listed, measured
 from pfedes.methods import METHODS
+from pfedes.population.simulation import Simulation
 from pfedes.report.comparison import render_comparison
 from pfedes.report.enhanced import enhanced_figure, enhanced_pairs
 from pfedes.report.figures import (
@@ -30,35 +31,19 @@ from pfedes.report.figures import (
     method_style,
     partition_figure,
 )
-from pfedes.report.formats import between, counted, listed, measured
 from pfedes.report.holdings import held_by, holdings_of
+from pfedes.report.output import publish_results, result_files
 from pfedes.report.page import render
 from pfedes.report.svg import inline_svg
 from pfedes.report.wire import wire_report
-from pfedes.simulation import Simulation
-from pfedes.store import RunStore
-from running import small
-from test_damage import contents, flipped, truncated
-
-SCRIPT = "<script>window.hacked = 1</script>"
-SECTIONS = [
-    "What was run",
-    "Accuracy over rounds",
-    "Clients",
-    "Partition",
-    "What left each client, and what never did",
-    "Costs",
-    "Enhanced images",
-    "Failures and rejected uploads",
-    "Effective configuration",
-    "Repeat it",
-]
+from pfedes.store.run_store import RunStore
+from running import contents, failing, flipped, small, tiny, truncated
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("report") / "run"
-    Federation(small(), out=place).run()
+    Federation(small(runtime__report=True), out=place).run()
     return place
 
 
@@ -70,21 +55,6 @@ def page(finished: Path) -> Page:
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "copy"))
-
-
-def tiny(method: str, **settings: Any) -> Config:
-    """Two clients, one model, one round: as little as a method can do."""
-    return small(
-        method,
-        **{
-            "data__limit": 60,
-            "partition__clients": 2,
-            "partition__classes_per_client": 5,
-            "models__pool": ["cnn5"],
-            "train__rounds": 1,
-            **settings,
-        },
-    )
 
 
 def test_all_sections_are_there_in_order(page: Page) -> None:
@@ -181,10 +151,37 @@ def test_what_left_fedavg_is_everything(tmp_path: Path) -> None:
     (private,) = wire.private
     assert private.numbers_left == private.numbers == 670_058
     assert wire.counted.floats_up == "670,058"
-    assert page.table("Private models").column("left") == ["all of it"]
+    assert page.table("Private models").column("sent verbatim") == ["all of it"]
     assert "names, types and shapes of its model's tensors" in wire.on_card
     assert "which architecture it has" not in wire.not_on_card
     assert "Enhanced images" not in page.text
+
+
+class Doubled(FedAvg):
+    """Sends twice its model: no tensor leaves as it is, and everything does."""
+
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        upload = super().client_round(client, download, ctx)
+        return Upload(upload.loss, {name: 2 * tensor for name, tensor in upload.tensors.items()})
+
+
+def test_what_was_changed_before_it_was_sent_is_not_called_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "fedavg", Doubled)
+    wire, page = left("fedavg", tmp_path / "run")
+    assert wire.counted.floats_up == "670,058"
+    assert "each answer with 670,058 floats" in page.text
+    assert "never left" not in page.text
+    assert "not found by this" in page.text
+    card = export_card(tmp_path / "run")
+    assert "it answered 1 round with 670,058 numbers" in card.lower()
+    assert "not found\nby this" in card
+
+
+def export_card(run: Path) -> str:
+    assert execute(["export", str(run), "--client", "client-0000", "--out", f"{run}-out"]) == 0
+    return Path(f"{run}-out", "README.md").read_text()
 
 
 def test_what_left_lg_fedavg_is_the_head(tmp_path: Path) -> None:
@@ -254,7 +251,9 @@ def test_enhanced_images(finished: Path) -> None:
     assert np.allclose(pairs.enhanced, (expected - low) / (high - low), atol=1e-4)
     assert pairs.zeros == pytest.approx((expected == 0).mean(), abs=1e-3)
     (axes,) = enhanced_figure(pairs).axes
-    assert axes.get_images()[0].get_array().shape == (2 * 32 + 2, 3 * 32 + 2 * 2, 4)
+    shown = axes.get_images()[0].get_array()
+    assert shown is not None
+    assert shown.shape == (2 * 32 + 2, 3 * 32 + 2 * 2, 4)
 
 
 def test_no_enhanced_images_where_no_extractor_is_shared(tmp_path: Path) -> None:
@@ -264,16 +263,6 @@ def test_no_enhanced_images_where_no_extractor_is_shared(tmp_path: Path) -> None
     assert "Enhanced images" not in page.text
     assert "No tensor." in page.text
     assert "kept beside the model and not sent: conv1.bias, conv1.weight" in page.text
-
-
-def failing(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
-    """Lets one client fail in every round."""
-    answer: Callable[[ClientHost, Task], Reply | Failure] = ClientHost.answer
-
-    def sometimes(self: ClientHost, task: Task) -> Reply | Failure:
-        return Failure(task.client, reason) if task.client == "client-0001" else answer(self, task)
-
-    monkeypatch.setattr(ClientHost, "answer", sometimes)
 
 
 def test_hostile_words_stay_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +285,19 @@ def test_hostile_words_stay_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
 
 
+@pytest.mark.parametrize("name", ["ill", "in need of an operation"])
+def test_few_participants_have_their_names_and_a_whole_title(name: str) -> None:
+    counts = np.array([[12, 0], [3, 12_000]])
+    figure = partition_figure(counts, [name, "well"], ["north", "south"])
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["north", "south"]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # only then everything has its place
+    (text,) = (each for each in (*figure.texts, axes.title) if each.get_text())
+    title = text.get_window_extent(canvas.get_renderer())
+    assert figure.bbox.x0 <= title.x0 < title.x1 <= figure.bbox.x1
+
+
 def test_hostile_class_names_are_no_formulas(finished: Path) -> None:
     population = open_run(finished).simulation.population
     counts = np.array([held_by(population, name) for name in population.names])
@@ -308,7 +310,7 @@ def test_hostile_class_names_are_no_formulas(finished: Path) -> None:
 
 def test_a_directory_whose_name_is_no_text(copy: Path) -> None:
     place = copy.rename(copy.with_name(os.fsdecode(b"\xff")))
-    page = Page(open_run(place).results()["report.html"].decode())
+    page = Page(result_files(open_run(place))["report.html"].decode())
     assert page.headings[0] == ("h1", "?")
 
 
@@ -381,9 +383,29 @@ def test_a_run_that_has_moved_on(copy: Path) -> None:
     opened = open_run(copy)
     Federation.resume(copy, rounds=4).run()
     assert not (copy / "state" / opened.manifest.server).exists()
-    page = Page(opened.results()["report.html"].decode())
+    page = Page(result_files(opened)["report.html"].decode())
     assert page.table("Costs of each round").column("round") == ["1", "2"]
     assert "extractor after round 4" in page.text
+
+
+def test_a_report_of_a_run_that_finishes_meanwhile_is_final(tmp_path: Path) -> None:
+    """The run is opened after round 1; before its results are written, it ends."""
+    federation = Federation(small(train__rounds=2, runtime__report=False), out=tmp_path / "run")
+    opened: list[tuple[Run, dict[str, bytes]]] = []
+
+    class AfterRoundOne(Listener):
+        def round_done(self, row: dict[str, Any]) -> None:
+            if row["round"] == 1:
+                run = open_run(tmp_path / "run")
+                opened.append((run, result_files(run, report=False)))
+
+    federation.listener = AfterRoundOne()
+    federation.run()
+    final = (tmp_path / "run" / "summary.json").read_bytes()
+    [(run, older)] = opened
+    assert json.loads(older["summary.json"])["rounds"] == 1
+    publish_results(run, older)
+    assert (tmp_path / "run" / "summary.json").read_bytes() == final
 
 
 def test_before_the_first_round(tmp_path: Path) -> None:
@@ -391,7 +413,7 @@ def test_before_the_first_round(tmp_path: Path) -> None:
 
     class Early(Listener):
         def started(self, run: Run) -> None:
-            pages.append(Page(run.results()["report.html"].decode()))
+            pages.append(Page(result_files(run)["report.html"].decode()))
 
     Federation(tiny("pfedes"), out=tmp_path / "run", listener=Early()).run()
     (page,) = pages
@@ -403,8 +425,8 @@ def test_before_the_first_round(tmp_path: Path) -> None:
 def test_a_file_that_goes_while_a_run_is_opened(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = [(str(copy), [], ["gone-since"])]
-    monkeypatch.setattr("pfedes.store.os.walk", lambda place: listing)
+    listing: list[tuple[str, list[str], list[str]]] = [(str(copy), [], ["gone-since"])]
+    monkeypatch.setattr("pfedes.store.run_store.os.walk", lambda place: listing)
     assert RunStore.open(copy).rounds()
     (copy / "gone-since").symlink_to("nowhere")
     assert execute(["report", str(copy)]) == 2
@@ -416,14 +438,42 @@ def test_without_the_data_it_says_so(copy: Path, monkeypatch: pytest.MonkeyPatch
     page = Page(render(open_run(copy)))
     assert page.text.count("Not shown: the data is not what the run was trained on.") == 2
 
-    def gone(*_: object) -> None:
-        raise DataError("no such data")
-
-    monkeypatch.setattr(sources, "load", gone)
+    monkeypatch.setattr(sources, "load", _no_data)
+    (copy / "state" / "data.safetensors").unlink()  # as in a run of an earlier version
     page = Page(render(open_run(copy)))
     assert page.text.count("Not shown: no such data.") == 2
     assert len(page.table("Clients, worst-off first").rows) == 4
     assert "Enhanced images" not in page.text
+
+
+def test_the_report_needs_no_data_but_for_its_pictures(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Page(render(open_run(copy)))
+    monkeypatch.setattr(sources, "load", _no_data)
+    page = Page(render(open_run(copy)))
+    assert "Not shown" not in page.text
+    name = "Samples of each client, and of which classes"
+    assert page.table(name).rows == before.table(name).rows
+    assert page.table("Private models").rows == before.table("Private models").rows
+    assert "Enhanced images" not in page.text
+
+
+def _no_data(*_: object) -> None:
+    raise DataError("no such data")
+
+
+def test_runs_beside_a_comparison_are_not_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "runs"
+    for name in ("alone", "compared/fd/seed-0", "compared/fd/lambda=1/seed-1"):
+        Federation(tiny("standalone"), out=place / name).run()
+    assert execute(["report", str(place)]) == 0
+    names = ["alone", "compared/fd/lambda=1/seed-1", "compared/fd/seed-0"]
+    pages = [place / name / "report.html" for name in names] + [place / "comparison.html"]
+    assert capsys.readouterr().out.splitlines() == list(map(str, pages))
+    assert not Path("comparison.html").exists()
 
 
 def test_several_runs_are_compared(

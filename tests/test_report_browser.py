@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from pages import SCRIPT, SECTIONS
 from pfedes import Federation
 from pfedes.cli import execute
-from running import small
-from test_report import SCRIPT, SECTIONS, failing, tiny
+from running import failing, small, tiny
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: pip install 'pfedes[dev]'"
@@ -40,7 +40,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     first, second = place / "<img src=x onerror=hacked=2>", place / "other"
     with pytest.MonkeyPatch.context() as patch:
         failing(patch, f"{SCRIPT}<img src=x onerror='window.hacked = 3'>")
-        Federation(small(partition__clients=12, train__rounds=1), out=first).run()
+        Federation(
+            small(partition__clients=12, train__rounds=1, runtime__report=True), out=first
+        ).run()
     long = "synthetic:samples=400,classes=10,size=16,channels=1"
     Federation(tiny("standalone", data__source=long), out=second).run()
     comparison = place / "comparison.html"

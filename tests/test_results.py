@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pfedes.paper import experiment_named
-from pfedes.paper.ablation import VARIANTS
+from pfedes.formatting import count
 from pfedes.paper.experiment import Results
+from pfedes.paper.experiments import experiment_named
+from pfedes.paper.experiments.ablation import VARIANTS
+from pfedes.paper.experiments.tables import SEEDS, seeds_of, setting
 from pfedes.paper.scale import LAPTOP
-from pfedes.paper.setting import COMPARED, DATA, NAMES, SCENARIOS, Setting
-from pfedes.paper.tables import SEEDS, seeds_of, setting
-from pfedes.paper.writing import texts
-from pfedes.report.formats import count
+from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.paper.writer import texts
 
 PROJECT = Path(__file__).parents[1]
 PUBLISHED = PROJECT / "results" / "laptop"

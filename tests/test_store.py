@@ -1,68 +1,23 @@
 """What is on disk is whole, checked, and no more than is needed."""
 
+import fcntl
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from pfedes import Card, Payload, Scores, StoreError
-from pfedes.clientstore import ClientStore, Version
+from pfedes import Payload, StoreError
 from pfedes.errors import DiskError
-from pfedes.files import append, publish, write_atomically
-from pfedes.manifest import Extent, Manifest, Standing
-from pfedes.runlock import locked
-from pfedes.store import RunStore, roster_bytes, roster_name, server_name
-
-SCORES = Scores(1, 2, 3, 4)
-CARDS = [Card("a", 8, (3, 32, 32)), Card("b", 9, (3, 32, 32), parameters={"w": ("float32", (2,))})]
-
-
-def manifest(round: int, versions: dict[str, int], best: int | None = None) -> Manifest:
-    return Manifest(
-        run="r",
-        round=round,
-        status="ok",
-        initial_accuracy=0.1,
-        best_round=best,
-        best_validation=None if best is None else 0.5,
-        roster=roster_name(roster_bytes(CARDS)),
-        server=server_name(round),
-        server_digest=held(round).digest(),
-        metrics={},
-        clients={n: standing(n, v) for n, v in versions.items()},
-    )
-
-
-def held(round: int) -> Payload:
-    return Payload({"theta": torch.tensor([float(round)])} if round else {})
-
-
-def standing(client: str, version: int) -> Standing:
-    digest = Payload(after(client, version).state).digest() if version else ""
-    return Standing(version=version, digest=digest, scores=SCORES, local=SCORES)
-
-
-def after(client: str, round: int, run: str = "r") -> Version:
-    reply = Payload({"u": torch.tensor([float(round)])}, {"loss": float(round)})
-    task = {"run": run, "client": client, "round": round, "base": 0}
-    return Version({"w": torch.full((3,), float(round))}, task, reply)
-
-
-def create(path: Path) -> RunStore:
-    first = manifest(0, {"a": 0, "b": 0})
-    return RunStore.create(path, {"config.toml": "seed = 1"}, CARDS, Payload(), first)
-
-
-def commit(store: RunStore, round: int, versions: dict[str, int], best: int | None = None) -> None:
-    for name, number in versions.items():
-        if number == round:
-            store.clients.commit(after(name, round))
-    store.write_server(server_name(round), held(round))
-    store.write_manifest(manifest(round, versions, best))
+from pfedes.files import append, publish, remove, temporary, write_atomically
+from pfedes.store.client_store import ClientStore
+from pfedes.store.lock import locked
+from pfedes.store.manifest import Extent
+from pfedes.store.run_store import RunStore, server_name
+from stores import CARDS, after, commit, create, manifest
 
 
 def test_a_version_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -133,12 +88,45 @@ def test_sweeping_removes_leftovers_but_not_unclaimed_answers(tmp_path: Path) ->
     store.clients.commit(after("b", 1))  # turned away in round 1
     store.clients.commit(after("b", 2))  # answered in round 2, not yet committed
     store.write_server(server_name(2), Payload())
-    (store.state / "manifests" / ".00002.json-x").write_text("half")
+    temporary(store.state / "manifests" / "00002.json").write_text("half")
     RunStore.open(tmp_path / "run").sweep()
     assert store.clients.versions("r", "b") == [2]
     assert store.clients.versions("r", "a") == [1]
     assert not list(store.state.rglob(".*"))
     assert not (store.state / server_name(2)).exists()
+
+
+def test_only_temporary_files_that_nobody_writes_are_leftovers(tmp_path: Path) -> None:
+    store = create(tmp_path / "run")
+    kept = [store.directory / ".gitignore", store.state / ".nfs0001", store.directory / ".notes-x"]
+    for path in kept:
+        path.write_text("a user's")
+    abandoned, in_work = (temporary(store.directory / "report.html") for _ in range(2))
+    abandoned.write_text("half")
+    with in_work.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as a living process does that writes a report
+        store.remove_leftovers()
+    assert not abandoned.exists()
+    assert all(path.exists() for path in (*kept, in_work))
+
+
+def test_writers_and_a_sweeper_do_not_meet(tmp_path: Path) -> None:
+    """A sweeper removes temporary files all the time; every file is written all the same."""
+    store, ended = create(tmp_path / "run"), threading.Event()
+
+    def sweep() -> None:
+        while not ended.is_set():
+            store.remove_leftovers()
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    try:
+        for number in range(300):
+            publish(store.directory / "report.html", str(number).encode())
+    finally:
+        ended.set()
+        sweeper.join()
+    assert (store.directory / "report.html").read_text() == "299"
 
 
 def test_going_back(tmp_path: Path) -> None:
@@ -248,3 +236,10 @@ def test_a_failed_write_leaves_the_old_file(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_cannot_be_removed_is_said_in_one_line(tmp_path: Path) -> None:
+    """Such as a summary that somebody made a directory of, which a resume removes first."""
+    (tmp_path / "summary.json").mkdir()
+    with pytest.raises(DiskError, match=r"summary\.json"):
+        remove(tmp_path / "summary.json")

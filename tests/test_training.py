@@ -1,19 +1,20 @@
 """What the training loop does with normalisation, dropout, and images that repeat."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from pfedes import Client
-from pfedes.data.samples import Normaliser, Samples
+from pfedes.core.samples import Normaliser, Samples
+from pfedes.core.training import fit_labels, frozen, mixes_samples, statistics_resting
 from pfedes.methods import pfedes
 from pfedes.methods.pfedes import ShareOfZeros, enhanced_once, extractor_loss, model_loss
 from pfedes.models import build_model
 from pfedes.models.extractor import Extractor
-from pfedes.simulation import Simulation
-from pfedes.training import fit_labels, frozen, mixes_samples, statistics_resting
+from pfedes.population.simulation import Simulation
 from running import small
 
 
@@ -103,7 +104,7 @@ def test_a_batch_of_one_is_normalised_by_running_statistics(samples: int) -> Non
     assert all(
         not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
     )
-    assert int(model[2].num_batches_tracked) == samples // 16
+    assert int(model.get_buffer("2.num_batches_tracked")) == samples // 16
     assert model[2].training
 
 
@@ -149,7 +150,7 @@ def test_enhancing_once_changes_not_a_bit(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("settings", [{"train__augment": True}, {"train__epochs": 1}])
-def test_images_that_do_not_repeat_are_not_remembered(settings: dict[str, object]) -> None:
+def test_images_that_do_not_repeat_are_not_remembered(settings: dict[str, Any]) -> None:
     simulation = Simulation(small(**{"train__epochs": 2, **settings}))
     client = simulation.population.client("client-0000")
     assert enhanced_once(client, Extractor(), simulation.context(1)) is None
@@ -160,8 +161,8 @@ def test_gradients_are_clipped_as_torch_clips_them() -> None:
     moved = {}
     for clip in (0.0, 0.5, 50.0):
         model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
-        nn.init.constant_(model[1].weight, 0.01)
-        nn.init.zeros_(model[1].bias)
+        nn.init.constant_(model.get_parameter("1.weight"), 0.01)
+        nn.init.zeros_(model.get_parameter("1.bias"))
         client = tiny(16, model)
         settings = {"train__clip": clip, "train__momentum": 0.0, "train__weight_decay": 0.0,
                     "train__batch_size": 16, "train__epochs": 1, "train__lr": 1.0}  # fmt: skip

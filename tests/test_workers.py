@@ -5,21 +5,26 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 import pytest
 from PIL import Image
 
 from pfedes import Config, Federation, Listener, MethodError, Scores, open_run
-from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Failure, Fleet, Reply, Scored, Task
-from pfedes.fleet.frames import from_answer, from_task, to_answer, to_task
-from pfedes.payload import Payload
-from pfedes.simulation import Simulation
+from pfedes.core.payload import Payload
+from pfedes.core.protocol import Failure, Fleet, Reply, Scored, Task
+from pfedes.fleet import make_fleet
+from pfedes.fleet.messages import Answer, from_answer, from_task, to_answer, to_task
+from pfedes.fleet.workers import Worker, insist
+from pfedes.population.simulation import Simulation
+from pfedes.store.client_store import ClientStore
 from running import result, small
 
-SETTINGS = {"train__rounds": 3, "models__pool": ["cnn5"]}
+SETTINGS: Mapping[str, Any] = {"train__rounds": 3, "models__pool": ["cnn5"]}
 
 
 def working(workers: int, method: str = "pfedes", **settings: Any) -> Config:
@@ -36,24 +41,60 @@ def children(parent: int) -> list[int]:
             command = (place / "cmdline").read_text()
         except OSError:
             continue
-        if f"PPid:\t{parent}\n" in status and "pfedes.fleet.worker" in command:
+        if f"PPid:\t{parent}\n" in status and "pfedes.fleet.worker_main" in command:
             found.append(int(place.name))
     return found
 
 
 @pytest.mark.parametrize(
-    ("method", "augment"), [("pfedes", True), ("pfedes", False), ("fedkd", False)]
+    ("method", "augment", "counts"),
+    [
+        ("pfedes", True, [2]),
+        ("fedkd", False, [1]),
+        pytest.param("pfedes", True, [1], marks=pytest.mark.repeat),
+        pytest.param("pfedes", False, [1, 2], marks=pytest.mark.repeat),
+        pytest.param("fedkd", False, [2], marks=pytest.mark.repeat),
+    ],
 )
-def test_serial_one_worker_and_two_workers_agree(
-    method: str, augment: bool, tmp_path: Path
+def test_serial_and_workers_agree(
+    method: str, augment: bool, counts: list[int], tmp_path: Path
 ) -> None:
     options = {"train__augment": augment, "train__rounds": 2}
     serial = Federation(small(method, **{**SETTINGS, **options}), out=tmp_path / "serial").run()
     expected = result(serial)
-    for count in (1, 2):
+    for count in counts:
         run = Federation(working(count, method, **options), out=tmp_path / str(count)).run()
         assert result(run) == expected
     assert not children(os.getpid())
+
+
+def test_an_unforeseen_exception_ends_the_round_instead_of_hanging_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its answer the loop would wait for a thread that no longer exists."""
+
+    def broken(self: Worker, kind: str, task: Task) -> Answer | None:
+        raise RuntimeError("nobody foresaw this")
+
+    monkeypatch.setattr(Worker, "ask", broken)
+    failed: Queue[BaseException] = Queue()
+
+    def run() -> None:
+        try:
+            Federation(working(2), out=tmp_path / "run").run()
+        except BaseException as error:
+            failed.put(error)
+
+    Thread(target=run, daemon=True).start()
+    assert "nobody foresaw this" in str(failed.get(timeout=60))
+
+
+def test_a_worker_that_was_told_to_stop_did_not_die(caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker("", Path("clients"))
+    worker.stop()
+    answer = insist(worker, "answer", Task("r", "ada", 1, 0, Payload()))
+    assert answer == Failure("ada", "its worker process was stopped")
+    assert "died" not in caplog.text
 
 
 def test_begun_with_one_fleet_and_resumed_with_another(tmp_path: Path) -> None:
@@ -121,7 +162,7 @@ def test_a_client_that_kills_its_worker_fails_alone(
     reasons = {row["client"]: row["reason"] for row in run.summary["failed_clients"]}
     assert reasons == {
         "client-0001": "its worker process died 3 times",
-        "client-0002": "RuntimeError: boom",
+        "client-0002": "RuntimeError: boom (deadly.py:16)",
     }
     assert run.rounds[0]["answered"] == 2
     assert "Traceback" in (tmp_path / "run" / "run.log").read_text()
@@ -197,7 +238,7 @@ def test_messages_come_back_as_they_were() -> None:
 )
 def test_the_number_of_workers(workers: str | int, expected: int, tmp_path: Path) -> None:
     config = small(runtime__fleet="workers", runtime__workers=workers)
-    fleet: Any = Simulation(config).fleet(ClientStore(tmp_path))
+    fleet: Any = make_fleet(Simulation(config), ClientStore(tmp_path))
     assert len(fleet._workers) == expected  # and none is started before there is work
     fleet.close()
 
@@ -209,12 +250,12 @@ def test_workers_that_find_other_data_say_so(tmp_path: Path) -> None:
         for number in range(20):
             grey = Image.new("RGB", (32, 32), (number, number, number))
             grey.save(tmp_path / "pets" / label / f"{number:02d}.png")
-    pets = {"data__source": f"folder:{tmp_path}/pets", "data__limit": 0}
+    pets: dict[str, Any] = {"data__source": f"folder:{tmp_path}/pets", "data__limit": 0}
     config = working(1, **pets, partition__classes_per_client=2, partition__clients=2)
 
     def changing(simulation: Simulation, store: ClientStore) -> Fleet:
         Image.new("RGB", (32, 32), "red").save(tmp_path / "pets" / "cat" / "07.png")
-        return simulation.fleet(store)
+        return make_fleet(simulation, store)
 
     with pytest.raises(MethodError, match="cannot be evaluated: its worker process finds other"):
         Federation(config, out=tmp_path / "run", fleet=changing).run()
