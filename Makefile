@@ -3,14 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install demo test check format bench clean
+.PHONY: help install demo test test-all check format bench bench-compare results clean
 
 help:
 	@echo "make install   a virtual environment in .venv with everything in it"
 	@echo "make demo      train pFedES on handwritten digits, in about a minute"
-	@echo "make test      all tests"
-	@echo "make check     formatting, lint and types"
-	@echo "make bench     how fast it is on this machine; bench.json has all figures"
+	@echo "make test      every behaviour once, in about 16 minutes on two cores"
+	@echo "make test-all  also what shows the same again, more often or at a larger size"
+	@echo "make check     formatting, lint, types and layers"
+	@echo "make results   continue the runs behind results/, when the machine is idle; Ctrl-C stops"
+	@echo "make bench     how fast it is on this machine; benchmarks/history keeps all figures"
+	@echo "make bench-compare  the two latest measurements as ratios, and what got slower"
 
 install: $(INSTALLED)
 
@@ -25,15 +28,22 @@ demo: $(INSTALLED)
 	@echo "== training 10 clients with five different CNNs on handwritten digits"
 	$(BIN)/pfedes run
 
+TESTING := $(BIN)/python -m pytest -n 2 --dist loadgroup --durations=10
+
 test: $(INSTALLED)
-	@echo "== running all tests"
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	@echo "== running the tests"
+	$(TESTING)
+
+test-all: $(INSTALLED)
+	@echo "== running all tests, with their repetitions"
+	$(TESTING) -m '' --hypothesis-profile=thorough
 
 check: $(INSTALLED)
-	@echo "== checking format, lint and types"
+	@echo "== checking format, lint, types and layers"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
@@ -41,7 +51,15 @@ format: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@echo "== measuring, in about half an hour; set PFEDES_DATA to the directory that holds cifar10/"
-	$(BIN)/python benchmarks/bench.py --json bench.json
+	$(BIN)/python benchmarks/bench.py --json bench.json --history
+
+bench-compare: $(INSTALLED)
+	$(BIN)/python benchmarks/compare.py $(OLD) $(NEW)
+
+# Days of training, at the lowest priority: what is committed in results/ is not run again.
+results: $(INSTALLED)
+	@echo "== training what is missing in results/; set PFEDES_DATA to the directory of the data"
+	$(BIN)/pfedes paper queue --archive results
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,12 +19,13 @@ import torch
 from matplotlib.figure import Figure
 
 from pfedes import Federation, Payload, Run, configure
-from pfedes.aggregation import norm
-from pfedes.client import Card
-from pfedes.clientstore import ClientStore
-from pfedes.fleet.base import Failure, Fleet, Reply, Scored, Task
+from pfedes.core.aggregation import norm
+from pfedes.core.client import Card
+from pfedes.core.protocol import Failure, Fleet, Reply, Scored, Task
+from pfedes.fleet import make_fleet
+from pfedes.population.simulation import Simulation
 from pfedes.report.figures import STYLE
-from pfedes.simulation import Simulation
+from pfedes.store.client_store import ClientStore
 
 LIARS = ("client-0002", "client-0007")
 ATTACKS = {"sign flipped": -1.0, "scaled by 10": 10.0}
@@ -43,6 +44,14 @@ class LyingFleet:
 
     fleet: Fleet
     factor: float
+
+    @property
+    def places(self) -> int:
+        return self.fleet.places
+
+    @property
+    def manner(self) -> str:
+        return self.fleet.manner
 
     def enroll(self) -> list[Card]:
         return self.fleet.enroll()
@@ -68,7 +77,7 @@ def federate(out: Path, settings: Mapping[str, Any], factor: float = 1.0) -> Run
     """A run in which the liars multiply their uploads by a factor."""
 
     def lying(simulation: Simulation, store: ClientStore) -> Fleet:
-        return LyingFleet(simulation.fleet(store), factor)
+        return LyingFleet(make_fleet(simulation, store), factor)
 
     return Federation(configure(settings=settings), out=out, fleet=lying).run()
 

@@ -11,10 +11,23 @@ from collections.abc import Sequence
 from pydantic import Field
 from torch import Tensor, nn
 
-from pfedes import Card, Client, Context, Method, MethodConfig, Payload, Upload
-from pfedes.methods.base import Received, Wire, averaged
-from pfedes.payload import State, TensorSpec, WireSpec, required
-from pfedes.training import fit_labels
+from pfedes.methods import (
+    Card,
+    Client,
+    Context,
+    Method,
+    MethodConfig,
+    Payload,
+    Received,
+    State,
+    TensorSpec,
+    Upload,
+    Wire,
+    WireSpec,
+    averaged,
+    fit_labels,
+    required,
+)
 
 
 class SharedStemConfig(MethodConfig):

@@ -83,7 +83,8 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.patches(x).flatten(2).transpose(1, 2) + self.places
-        return self.head(self.norm(self.layers(tokens)).mean(1))
+        logits: Tensor = self.head(self.norm(self.layers(tokens)).mean(1))
+        return logits
 
 
 def transformer(classes: int, shape: Shape) -> nn.Module:

@@ -6,83 +6,109 @@ Names are imported when first used, so that `pfedes --help` need not wait for to
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pfedes.version import __version__
+
 if TYPE_CHECKING:
-    from pfedes.client import Card as Card
-    from pfedes.client import Client as Client
-    from pfedes.client import Scores as Scores
     from pfedes.config import Config as Config
     from pfedes.config import configure as configure
+    from pfedes.config.limits import Limits as Limits
+    from pfedes.config.participant import Participant as Participant
+    from pfedes.core.client import Card as Card
+    from pfedes.core.client import Client as Client
+    from pfedes.core.client import Scores as Scores
+    from pfedes.core.context import Context as Context
+    from pfedes.core.payload import Payload as Payload
     from pfedes.errors import ClusterError as ClusterError
     from pfedes.errors import ConfigError as ConfigError
+    from pfedes.errors import DamageError as DamageError
     from pfedes.errors import DataError as DataError
+    from pfedes.errors import DiskError as DiskError
+    from pfedes.errors import FailedRunError as FailedRunError
+    from pfedes.errors import ManyError as ManyError
     from pfedes.errors import MethodError as MethodError
     from pfedes.errors import ModelError as ModelError
     from pfedes.errors import PartitionError as PartitionError
     from pfedes.errors import PfedesError as PfedesError
+    from pfedes.errors import RefusedError as RefusedError
     from pfedes.errors import StoreError as StoreError
+    from pfedes.errors import TrainingError as TrainingError
     from pfedes.errors import WireError as WireError
-    from pfedes.federation import Federation as Federation
-    from pfedes.listener import Listener as Listener
-    from pfedes.methods.base import Context as Context
+    from pfedes.export import export_model as export_model
+    from pfedes.federation.listener import Listener as Listener
+    from pfedes.federation.loop import Federation as Federation
     from pfedes.methods.base import Method as Method
     from pfedes.methods.base import MethodConfig as MethodConfig
     from pfedes.methods.base import Upload as Upload
     from pfedes.methods.fd import FD as FD
     from pfedes.methods.fedavg import FedAvg as FedAvg
+    from pfedes.methods.fedgh import FedGH as FedGH
     from pfedes.methods.fedkd import FedKD as FedKD
+    from pfedes.methods.fedmrl import FedMRL as FedMRL
     from pfedes.methods.fedproto import FedProto as FedProto
+    from pfedes.methods.fedre import FedRE as FedRE
+    from pfedes.methods.fedssa import FedSSA as FedSSA
+    from pfedes.methods.fedtgp import FedTGP as FedTGP
     from pfedes.methods.fml import FML as FML
     from pfedes.methods.lg_fedavg import LGFedAvg as LGFedAvg
     from pfedes.methods.pfedes import PFedES as PFedES
     from pfedes.methods.standalone import Standalone as Standalone
     from pfedes.models.cnn import CNN as CNN
     from pfedes.models.extractor import Extractor as Extractor
-    from pfedes.participant import Limits as Limits
-    from pfedes.participant import Participant as Participant
-    from pfedes.payload import Payload as Payload
-    from pfedes.personal import Personal as Personal
-    from pfedes.run import Run as Run
-    from pfedes.run import open_run as open_run
-
-__version__ = "0.1.0"
+    from pfedes.report.output import write_results as write_results
+    from pfedes.results.personal import PersonalModel as PersonalModel
+    from pfedes.results.run import Run as Run
+    from pfedes.results.run import open_run as open_run
 
 _HOMES = {
     "CNN": "models.cnn",
-    "Card": "client",
-    "Client": "client",
+    "Card": "core.client",
+    "Client": "core.client",
     "ClusterError": "errors",
     "Config": "config",
     "ConfigError": "errors",
-    "Context": "methods.base",
+    "Context": "core.context",
+    "DamageError": "errors",
     "DataError": "errors",
+    "DiskError": "errors",
     "Extractor": "models.extractor",
     "FD": "methods.fd",
     "FML": "methods.fml",
+    "FailedRunError": "errors",
     "FedAvg": "methods.fedavg",
+    "FedGH": "methods.fedgh",
     "FedKD": "methods.fedkd",
+    "FedMRL": "methods.fedmrl",
     "FedProto": "methods.fedproto",
-    "Federation": "federation",
+    "FedRE": "methods.fedre",
+    "FedSSA": "methods.fedssa",
+    "FedTGP": "methods.fedtgp",
+    "Federation": "federation.loop",
     "LGFedAvg": "methods.lg_fedavg",
-    "Limits": "participant",
-    "Listener": "listener",
+    "Limits": "config.limits",
+    "Listener": "federation.listener",
+    "ManyError": "errors",
     "Method": "methods.base",
     "MethodConfig": "methods.base",
     "MethodError": "errors",
     "ModelError": "errors",
     "PFedES": "methods.pfedes",
-    "Participant": "participant",
+    "Participant": "config.participant",
     "PartitionError": "errors",
-    "Payload": "payload",
-    "Personal": "personal",
+    "Payload": "core.payload",
+    "PersonalModel": "results.personal",
     "PfedesError": "errors",
-    "Run": "run",
-    "Scores": "client",
+    "RefusedError": "errors",
+    "Run": "results.run",
+    "Scores": "core.client",
     "Standalone": "methods.standalone",
     "StoreError": "errors",
+    "TrainingError": "errors",
     "Upload": "methods.base",
     "WireError": "errors",
     "configure": "config",
-    "open_run": "run",
+    "export_model": "export",
+    "open_run": "results.run",
+    "write_results": "report.output",
 }
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604 - names are strings

@@ -3,30 +3,21 @@
 import os
 import signal
 import sys
-from types import FrameType
 
-INTERRUPTED = 130
+from pfedes.fleet.process import LEASH, end_with, keep_freed_memory, leave, stopping
 
 
 def main() -> None:
-    """Runs the command line: 0 done, 2 wrong input, 130 interrupted."""
-    # Before anything that takes time is imported; half an import must not go on.
-    for kind in (signal.SIGINT, signal.SIGTERM):
+    """Runs the command line: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    for kind in stopping():
         signal.signal(kind, leave)
-    from pfedes.cli import execute
-    from pfedes.memory import keep_freed_memory
-
+    if leash := os.environ.pop(LEASH, ""):
+        end_with(int(leash))
     keep_freed_memory()
+    # Only now, since it takes time: half an import must not go on.
+    from pfedes.cli import execute
+
     sys.exit(execute(sys.argv[1:]))
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """Ends the process at once.
-
-    Files are replaced atomically and worker processes end with their parent: nothing is lost.
-    """
-    os.write(2, b"pfedes: stopped\n")
-    os._exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

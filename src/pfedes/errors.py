@@ -7,14 +7,17 @@
     ├── ModelError       a model cannot be built for this input
     ├── MethodError      a method cannot serve these clients
     ├── TrainingError    a client's numbers are no longer finite
+    ├── FailedRunError   the method's own code failed at the server, or at every client alike
     ├── ClusterError     a cluster cannot be reached, or has nobody who can do the work
     ├── WireError        a payload carries something that is not on the allow-list
+    │   └── RefusedError     a participant did not agree to what it was asked for
     ├── ManyError        more than one of these at once
     └── StoreError       a run directory is missing, taken or damaged
         ├── DamageError      a file of a run is missing, damaged or foreign
         └── DiskError        a file cannot be written or read: no space, no permission
 
-The command line prints any of them as one line and exits with code 2.
+The command line prints any of them as one line and exits with code 2, or with code 1 for a
+FailedRunError: the input was fine, the run was not.
 """
 
 import difflib
@@ -25,6 +28,8 @@ MOST_NAMES = 40  # in one line; a run may have thousands of clients
 
 class PfedesError(Exception):
     """Base of all errors that a user can cause and mend."""
+
+    exit_code = 2
 
 
 class ConfigError(PfedesError):
@@ -51,12 +56,22 @@ class TrainingError(PfedesError):
     """A client's numbers are no longer finite."""
 
 
+class FailedRunError(PfedesError):
+    """The method's own code failed at the server, or at every client alike."""
+
+    exit_code = 1
+
+
 class ClusterError(PfedesError):
     """A cluster cannot be reached, or has nobody who can do the work."""
 
 
 class WireError(PfedesError):
     """A payload carries something that is not on the allow-list."""
+
+
+class RefusedError(WireError):
+    """A participant did not agree to what it was asked for."""
 
 
 class ManyError(PfedesError):
@@ -87,3 +102,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     some = f"known: {', '.join(names[:MOST_NAMES])}{more}"
     hint = f"did you mean {near[0]!r}?" if near else some
     return f"unknown {kind} {name!r}; {hint}"
+
+
+def said(error: Exception) -> str:
+    """What foreign code has to say, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def kind_and_text(error: Exception) -> str:
+    """The same, for errors that say little without their kind."""
+    return f"{type(error).__name__}: {said(error)}"

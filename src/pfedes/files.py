@@ -1,17 +1,18 @@
-"""Files that are either there, whole and on the disk, or not there at all."""
+"""Files that are written whole or not at all, and the places that users name."""
 
+import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from pickle import PickleBuffer
-from typing import Any
+from typing import IO, Any
 
-from pfedes.errors import DamageError, DiskError
+from pfedes.errors import ConfigError, DamageError, DataError, DiskError, said
 
 Buffer = bytes | memoryview | PickleBuffer
 """What can be written as it is, wherever in memory it came to lie."""
@@ -25,18 +26,60 @@ def write_atomically(path: Path, data: Buffer, *, mode: int = 0o600) -> None:
     with writing(path):
         if path.is_dir():
             raise IsADirectoryError(None, "it is a directory")
-        work = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+        work, handle = _create_beside(path, mode)
         try:
-            handle = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(work, path)
+                os.replace(work, path)
         except BaseException:
             work.unlink(missing_ok=True)
             raise
         sync_directory(path.parent)
+
+
+def _create_beside(path: Path, mode: int) -> tuple[Path, int]:
+    """A new temporary file, locked against `remove_abandoned` until it is closed."""
+    while True:
+        work = temporary(path)
+        handle = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        _lock(handle, wait=True)
+        if os.fstat(handle).st_nlink:
+            return work, handle
+        os.close(handle)  # it was removed before it was locked: once more
+
+
+def temporary(path: Path) -> Path:
+    """A new name beside a path, for what will be renamed to it."""
+    return path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a name is of the form that `temporary` gives: nobody else's files are ours."""
+    return re.fullmatch(r"\..+-[0-9a-f]{16}", path.name) is not None
+
+
+def remove_abandoned(path: Path) -> None:
+    """Removes a temporary file, unless the process that writes it is still alive."""
+    with writing(path):
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return  # its writer has renamed it meanwhile
+        try:
+            if _lock(handle):
+                path.unlink(missing_ok=True)
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, *, wait: bool = False) -> bool:
+    """Locks a file that is being written; the lock ends with its process."""
+    with suppress(OSError):  # held by another process, or a file system without locks
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return True
+    return False
 
 
 def publish(path: Path, data: Buffer) -> None:
@@ -44,14 +87,47 @@ def publish(path: Path, data: Buffer) -> None:
     write_atomically(path, data, mode=0o666)  # less the umask
 
 
+PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
+"""Modes of what nobody but its owner may read."""
+
+
+def make_private_directory(path: Path) -> None:
+    """Makes a directory for its owner alone, with every level above it that is missing.
+
+    One that is there already, and is this user's, is closed to others; those above it stay as they
+    are. (`mkdir(mode=..., parents=True)` would give its mode to the last level only.)
+    """
+    with writing(path):
+        for place in [level for level in (*reversed(path.parents), path) if not level.exists()]:
+            place.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        found = path.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            path.chmod(PRIVATE_DIRECTORY)
+
+
+def open_private(path: Path | str, mode: str, encoding: str | None = None) -> IO[Any]:
+    """Opens a file that nobody but its owner may read; one that others could is closed to them."""
+    # Path.open takes no opener.
+    return open(path, mode, encoding=encoding, opener=private_handle)
+
+
+def private_handle(path: Path | str, flags: int) -> int:
+    """The same as a number, for those who want no more."""
+    handle = os.open(path, flags, PRIVATE_FILE)
+    found = os.fstat(handle)
+    if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+        os.fchmod(handle, PRIVATE_FILE)
+    return handle
+
+
 @contextmanager
 def beside(directory: Path) -> Iterator[Path]:
     """An empty directory next to where another will be; what is left of it is removed."""
+    work = temporary(directory)
     with writing(directory):
         directory.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+        work.mkdir()
     try:
-        work.chmod(0o755)  # mkdtemp made it for the owner alone
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -66,13 +142,16 @@ def appearing(directory: Path) -> Iterator[Path]:
         sync_directory(directory.parent)
 
 
-def append(path: Path, data: bytes, at: int) -> None:
+def append(path: Path, data: bytes, at: int, *, private: bool = False) -> None:
     """Writes from position `at`, dropping whatever stood there.
 
     What an interrupted writer left behind the last committed length thus disappears.
     """
-    new = not path.exists()
-    with writing(path), path.open("w+b" if new else "r+b") as file:
+    with writing(path):
+        new = not path.exists()
+        mode = "w+b" if new else "r+b"
+        opened = open_private(path, mode) if private else path.open(mode)
+    with writing(path), opened as file:
         if file.seek(0, os.SEEK_END) < at:
             raise DamageError(f"{path} is shorter than the {at} bytes that were committed")
         file.seek(at)
@@ -85,10 +164,13 @@ def append(path: Path, data: bytes, at: int) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Adds a line; an unfinished one that an interrupted writer left behind is cut off."""
+    """Adds a line; an unfinished one that an interrupted writer left behind is cut off.
+
+    Nobody but its owner can read the file.
+    """
     with writing(path):
         end = _end_of_lines(path) if path.exists() else 0
-    append(path, line + b"\n", end)
+    append(path, line + b"\n", end, private=True)
 
 
 def whole_lines(path: Path) -> list[bytes]:
@@ -153,3 +235,29 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskError(f"cannot write {path}: {error.strerror}") from None
+
+
+def at_home(path: Path | str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{str(path)!r}: nobody of that name has a home here") from None
+
+
+def directory(given: str, what: str) -> Path:
+    """A directory that is there and can be read; or the line that says why not."""
+    path = at_home(given)
+    try:
+        there = path.is_dir()
+        if there:
+            next(path.iterdir(), None)  # searching it would pass over what is forbidden
+    except OSError as error:
+        raise DataError(f"{what} {given!r:.80}: {reason(error)}") from None
+    if not there:
+        raise DataError(f"{what} {given!r} does not exist")
+    return path
+
+
+def reason(error: Exception) -> str:
+    """What the system or a reader has to say, without the file, which the caller names."""
+    return getattr(error, "strerror", None) or said(error)

@@ -5,6 +5,11 @@ from typing import Annotated
 
 import typer
 
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.serve import admit as admit_participant
+
 
 def admit(
     name: Annotated[str, typer.Argument(help="Who.", show_default=False)],
@@ -20,11 +25,22 @@ def admit(
             help="What 'pfedes request' made: the kit is then for a key that only they have.",
         ),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Let a revoked participant back in, with a new key and certificate."
+        ),
+    ] = False,
 ) -> None:
     """Make a kit for somebody new, also while the federation runs.
 
     Who joins with it takes part from the next round on.
     """
-    from pfedes.cli.coordinating import show_admission
+    show_admission(name, federation, request, again=again)
 
-    show_admission(name, federation, request)
+
+def show_admission(name: str, directory: Path, request: Path | None, *, again: bool) -> None:
+    check_extra()
+    kit = admit_participant(Layout(directory.absolute()), name, request, again=again)
+    secret = "" if request is not None else ": hand it over so that nobody else sees it"
+    said(f"{kit} is for {name}{secret}")

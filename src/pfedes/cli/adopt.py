@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import Json, Quiet, Rounds
+from pfedes.cli._display import watch
+from pfedes.cli._options import Json, MovedData, Quiet, Rounds, TrustCode
+from pfedes.config.participant import read_participant
+from pfedes.federation.adopt import adoption
+from pfedes.federation.loop import Federation, free_directory
+from pfedes.results.run import open_run
 
 
 def adopt(
@@ -15,6 +20,8 @@ def adopt(
     ],
     *,
     rounds: Rounds = None,
+    data_dir: MovedData = None,
+    trust_code: TrustCode = False,
     out: Annotated[
         Path | None, typer.Option(help="The new run; a directory below runs/ if not given.")
     ] = None,
@@ -25,13 +32,8 @@ def adopt(
 
     For those who come when the others have gone: the extractor stays as it is, and nothing leaves.
     """
-    from pfedes.adopt import adoption
-    from pfedes.cli.display import watch
-    from pfedes.federation import Federation, free_directory
-    from pfedes.participant import read_participant
-    from pfedes.run import open_run
-
     who = read_participant(participant)
-    config = adoption(open_run(run), who, rounds)
+    theirs = open_run(run, data_dir=data_dir, trust_code=trust_code)
+    config = adoption(theirs, who, rounds)
     place = out or free_directory(f"adopt-{who.name}")
     watch(lambda listener: Federation(config, out=place, listener=listener), quiet=quiet, json=json)

@@ -1,9 +1,25 @@
 """`pfedes check`: trying a participant out, without any network."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
+import numpy as np
 import typer
+from rich.table import Table
+
+from pfedes.cli._display import facts, output
+from pfedes.config import Config, configure
+from pfedes.config.limits import Limits
+from pfedes.config.participant import Participant, read_participant
+from pfedes.core.client import Card
+from pfedes.core.context import Context
+from pfedes.errors import ManyError, MethodError
+from pfedes.methods.base import Method
+from pfedes.population.own_data import class_names_of
+from pfedes.population.preflight import advice_on
+from pfedes.population.simulation import Simulation
+from pfedes.results.disclosure import Direction, lists_of, told_by
 
 
 def check(
@@ -21,6 +37,100 @@ def check(
     Loads both, takes one step through extractor and model, and names every problem at once, each
     with its remedy. Nothing is sent, nothing is written.
     """
-    from pfedes.cli.checking import show_check
-
     show_check(participant, federation)
+
+
+def show_check(file: Path, federation: Path | Config | None) -> None:
+    """Everything about one participant; an error at the end if anything is wrong."""
+    participant = read_participant(file)
+    try:
+        simulation = Simulation(_alone(participant, federation))
+    except ManyError as errors:
+        prefix = f"{participant.name}: "
+        _refuse(participant.name, [str(error).removeprefix(prefix) for error in errors.each])
+    population, method = simulation.population, simulation.method
+    ctx = simulation.context(1)
+    problems = population.check(method, ctx)
+    client = population.client(participant.name)
+    labels = population.labels(participant.name)
+    held = np.unique(np.concatenate(list(labels.values())))
+    output().print(
+        facts(
+            {
+                "participant": participant.name,
+                "model": f"{type(client.model).__name__}, "
+                f"{sum(p.numel() for p in client.model.parameters()):,} parameters",
+                "inputs": " x ".join(map(str, client.shape)),
+                "samples": ", ".join(f"{len(part):,} {name}" for name, part in labels.items()),
+                "classes": f"{len(held)} of {len(population.class_names)}: "
+                + ", ".join(population.class_names[label] for label in held),
+                "consents to": ", ".join(participant.methods),
+            }
+        )
+    )
+    output().print()
+    card = population.card(participant.name, method.needs)
+    once = [*told_by(card), "when it joins, the versions of pfedes, torch and nvflare"]
+    output().print(f"leaves once: {'; '.join(once)}", soft_wrap=True)
+    # Whoever checks is about to join: over a network, whether or not the terms name anybody yet.
+    up = lists_of(card, simulation, over_network=True)[1]
+    output().print(f"leaves in every round of {method.name}: {up.numbers} numbers, and metadata")
+    output().print(_listed(up))
+    output().print("your limits, beside what this federation asks for:")
+    output().print(_limited(participant.limits, method, card, ctx))
+    if left := participant.limits.left_out(card, ctx):
+        output().print(
+            f"note: the last batch has {left} samples: what is uploaded does not learn from them"
+        )
+    rule, people = simulation.config.aggregation, simulation.config.federation.participants
+    advice = rule.advice(len(people)) if method.averages_parameters else None
+    for text in [*advice_on(client), *filter(None, [advice])]:
+        output().print(f"note: {text}", soft_wrap=True)
+    if problems:
+        _refuse(participant.name, [f"{problem.what}: {problem.remedy}" for problem in problems])
+    output().print(f"{participant.name} can take part")
+
+
+def _refuse(name: str, problems: Sequence[str]) -> NoReturn:
+    """All that is wrong, one line each."""
+    for number, problem in enumerate(problems, 1):
+        output().print(f"{number}. {problem}", soft_wrap=True, markup=False)
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    raise MethodError(f"{name} cannot take part yet: {count}")
+
+
+def _alone(participant: Participant, federation: Path | Config | None) -> Config:
+    """The federation's configuration, with nobody else in it."""
+    if isinstance(federation, Config):
+        config = federation
+    else:
+        config = configure(federation, settings={"participants": []})
+    terms = config.federation
+    if not terms.classes:
+        terms = terms.model_copy(update={"classes": class_names_of(participant)})
+    return config.model_copy(update={"participants": (participant,), "federation": terms})
+
+
+def _limited(limits: Limits, method: Method[Any], card: Card, ctx: Context) -> Table:
+    """Every limit of the participant; those of what is received have nothing beside them yet."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    shown = set()
+    for bound in limits.bounds(method, card, ctx):
+        table.add_row(f"limits.{bound.key}", bound.allowed, f"{bound.name} = {bound.asked:g}")
+        shown.add(bound.key)
+    for key, value in limits.model_dump().items():
+        if key not in shown:
+            text = f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else f"{value:g}"
+            table.add_row(f"limits.{key}", text, Limits.model_fields[key].description)
+    return table
+
+
+def _listed(direction: Direction) -> Table:
+    """The allow-list of every answer: names and shapes, and nothing else."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for line in direction.tensors:
+        name = f"or {line.name}" if line.instead else line.name
+        table.add_row(name, line.shape, f"{line.numbers} numbers")
+    for name, kind in direction.meta:
+        table.add_row(name, kind, "metadata")
+    return table

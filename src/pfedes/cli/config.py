@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import Settings, effective
+from pfedes.cli._options import Settings, effective
 
 
 def config(

@@ -3,21 +3,35 @@
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from rich.table import Table
 
-from pfedes.cli.options import Clients, ConfigFile, Data, DataDir, Seed, Settings, effective
+from pfedes.cli._display import facts, output, save_figure, working
+from pfedes.cli._options import Clients, ConfigFile, Data, DataDir, Seed, Settings, effective
+from pfedes.data import sources
+from pfedes.data.sources import SOURCES
+from pfedes.population.simulation import Simulation
+from pfedes.report.figures import partition_figure
+from pfedes.report.holdings import held_by
 
-app = typer.Typer(help="Look at data sets and partitions.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at data sets and partitions.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 @app.command("list")
 def list_sources() -> None:
     """List the data sets by name."""
-    from rich.table import Table
-
-    from pfedes.cli.display import output
-    from pfedes.data.sources import SOURCES
-
     table = Table("name", "what it is", box=None, pad_edge=False)
     for name, text in SOURCES.items():
         table.add_row(name, text)
@@ -31,11 +45,6 @@ def show(
     data_dir: DataDir = None,
 ) -> None:
     """Open a data set and describe it."""
-    import numpy as np
-
-    from pfedes.cli.display import facts, output, working
-    from pfedes.data import sources
-
     config = effective(None, None, data=name, data_dir=data_dir)
     with working() as progress:
         dataset = sources.load(config.data, progress)
@@ -68,15 +77,7 @@ def partition(
     settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("partition.png"),
 ) -> None:
-    """Show which client holds which classes: a table, and a picture as PNG."""
-    import numpy as np
-    from rich.table import Table
-
-    from pfedes.cli.display import output, save_figure, working
-    from pfedes.report.figures import partition_figure
-    from pfedes.report.holdings import held_by
-    from pfedes.simulation import Simulation
-
+    """Show which client holds which classes, as a table and as a PNG."""
     chosen = effective(config, settings, data=data, data_dir=data_dir, clients=clients, seed=seed)
     with working() as progress:
         simulation = Simulation(chosen, progress)

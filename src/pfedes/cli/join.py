@@ -5,6 +5,13 @@ from typing import Annotated
 
 import typer
 
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said, show_seat
+from pfedes.cli._signals import Interrupted, interruptible
+from pfedes.cli.check import show_check
+from pfedes.config.participant import read_participant
+from pfedes.deploy.participant.join import Joining
+
 
 def join(
     kit: Annotated[
@@ -24,6 +31,16 @@ def join(
     What may leave is decided by your file, and enforced by it twice. Model, data and an account of
     everything that was sent stay in its 'state' directory.
     """
-    from pfedes.cli.coordinating import show_joining
-
     show_joining(kit, participant, leave=leave)
+
+
+def show_joining(kit: Path, file: Path, *, leave: bool) -> None:
+    check_extra()
+    joining = Joining(kit.absolute(), read_participant(file), said)
+    show_check(file, joining.kit.terms)
+    try:
+        with interruptible():
+            joining.run(leave=leave)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; 'pfedes join {kit} {file}' goes on") from None
+    show_seat(joining.seat)

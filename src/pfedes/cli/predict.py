@@ -1,11 +1,21 @@
 """`pfedes predict`: what a client's model sees in pictures."""
 
+import json as json_module
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from rich.table import Table as RichTable
 
-from pfedes.cli.options import Best, ClientName, RunDirectory
+from pfedes.cli._display import output, working
+from pfedes.cli._model import chosen_model
+from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, TrustCode
+from pfedes.errors import ConfigError, DiskError
+from pfedes.files import publish
+from pfedes.formatting import listed, percent
+from pfedes.results.personal import PersonalModel, Prediction
+from pfedes.results.table import Table
 
 
 def predict(
@@ -22,6 +32,8 @@ def predict(
     *,
     client: ClientName = "",
     best: Best = False,
+    data_dir: MovedData = None,
+    trust_code: TrustCode = False,
     top: Annotated[int, typer.Option(min=1, help="How many classes of each picture.")] = 1,
     csv: Annotated[bool, typer.Option("--csv", help="Print as CSV, nothing else.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON, nothing else.")] = False,
@@ -35,6 +47,109 @@ def predict(
     Pictures are brought to the size of those it was trained on. If a file cannot be read, nothing
     is printed or written.
     """
-    from pfedes.cli.predicting import print_predictions
+    print_predictions(
+        run,
+        client,
+        files,
+        best=best,
+        data_dir=data_dir,
+        trust_code=trust_code,
+        top=top,
+        csv=csv,
+        json=json,
+        out=out,
+    )
 
-    print_predictions(run, client, files, best=best, top=top, csv=csv, json=json, out=out)
+
+Form = Literal["table", "csv", "json"]
+
+DIGITS = 6  # of a probability
+MOST_CLASSES = 6
+
+
+def print_predictions(
+    run: Path,
+    client: str,
+    files: Sequence[Path],
+    *,
+    best: bool,
+    data_dir: Path | None,
+    trust_code: bool,
+    top: int,
+    csv: bool,
+    json: bool,
+    out: Path | None,
+) -> None:
+    form = _form(csv, json, out)
+    with working() as progress:
+        personal = chosen_model(
+            run, client, best=best, data_dir=data_dir, trust_code=trust_code, progress=progress
+        )
+        found = personal.predict(files, top=top, progress=progress)
+    if form == "table":
+        _print_table(personal, found)
+        return
+    text = _as_csv(found) if form == "csv" else _as_json(found)
+    if out is None:
+        print(text, end="")
+    else:
+        publish(out, text.encode())
+        output().print(str(out), soft_wrap=True)
+
+
+def _form(csv: bool, json: bool, out: Path | None) -> Form:
+    """What is asked for, or the line that says why that cannot be."""
+    if csv and json:
+        raise ConfigError("--csv and --json: give one of them")
+    asked: Form = "csv" if csv else "json" if json else "table"
+    if out is None:
+        return asked
+    ending = out.suffix.lower()
+    if ending not in (".csv", ".json"):
+        raise ConfigError(f"--out {out}: its name must end with .csv or .json")
+    if asked not in ("table", ending[1:]):
+        raise ConfigError(f"--{asked} --out {out}: the two do not agree")
+    if out.is_dir() or not out.parent.is_dir():
+        raise DiskError(f"cannot write {out}: it must be a file in a directory that exists")
+    return "csv" if ending == ".csv" else "json"
+
+
+def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
+    table = RichTable(box=None, pad_edge=False)
+    table.add_column("picture" if personal.sees_pictures else "row", overflow="fold")
+    table.add_column("label", overflow="fold")
+    table.add_column("probability", justify="right")
+    before = None
+    for file, label, probability in found:
+        shown = "" if file == before else _printable(file)
+        table.add_row(shown, _printable(label), percent(probability))
+        before = file
+    output().print(table)
+    facts = personal.facts
+    known, all_of_them = facts.classes, len(personal.class_names)
+    output().print(
+        f"by {facts.client}'s {facts.architecture} after round {facts.round}: "
+        f"{percent(facts.scores.accuracy)} right on its own test samples; trained on "
+        f"{len(known)} of {all_of_them} classes ({_printable(listed(known, MOST_CLASSES))})",
+        soft_wrap=True,
+    )
+
+
+def _as_csv(found: Sequence[Prediction]) -> str:
+    rows = [[_text(f), _text(label), f"{value:.{DIGITS}f}"] for f, label, value in found]
+    return Table(Prediction._fields, rows).to_csv()
+
+
+def _as_json(found: Sequence[Prediction]) -> str:
+    rows = [p._replace(probability=round(p.probability, DIGITS))._asdict() for p in found]
+    return json_module.dumps(rows, indent=2) + "\n"
+
+
+def _text(name: str) -> str:
+    """Names of files may hold bytes that are no text."""
+    return name.encode(errors="replace").decode()
+
+
+def _printable(name: str) -> str:
+    """What a terminal shows, and does not obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)

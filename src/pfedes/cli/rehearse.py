@@ -4,8 +4,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
-from pfedes.cli.options import Rounds
+from pfedes.cli._display import output
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said
+from pfedes.cli._options import Rounds
+from pfedes.cli._signals import Interrupted, interruptible
+from pfedes.deploy.rehearsal import rehearse as rehearse_federation
+from pfedes.errors import FailedRunError
+from pfedes.formatting import percent
 
 
 def rehearse(
@@ -22,6 +30,26 @@ def rehearse(
     Every participant gets a directory with a model and data of its own, to be looked at and
     changed.
     """
-    from pfedes.cli.coordinating import show_rehearsal
-
     show_rehearsal(participants, rounds, out or Path("rehearsal"))
+
+
+def show_rehearsal(participants: int, rounds: int | None, out: Path) -> None:
+    check_extra()
+    try:
+        with interruptible():
+            rehearsal = rehearse_federation(out.absolute(), participants, said, rounds=rounds)
+    except KeyboardInterrupt:
+        raise Interrupted("stopped") from None
+    table = Table("participant", "model", "before", "after", "sent", box=None, pad_edge=False)
+    for name, model, seat in rehearsal.people:
+        record = seat.record()
+        if record is None or record.before is None or record.scores is None:
+            table.add_row(name, model, "-", "-", "-")
+            continue
+        sent = sum(line["floats"] for line in seat.sent())
+        before, after = percent(record.before.accuracy), percent(record.scores.accuracy)
+        table.add_row(name, model, before, after, f"{sent:,} numbers")
+    output().print(table)
+    output().print(f"report: {rehearsal.run.directory / 'report.html'}", soft_wrap=True)
+    if rehearsal.lost:
+        raise FailedRunError("; ".join(rehearsal.lost))

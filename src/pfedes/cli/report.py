@@ -1,9 +1,19 @@
 """`pfedes report`: the page of a run, and of several runs side by side."""
 
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from pfedes.cli._display import warned_before, working
+from pfedes.cli._options import MovedData, TrustCode
+from pfedes.errors import ConfigError, DamageError, DiskError
+from pfedes.files import publish
+from pfedes.report.comparison import render_comparison
+from pfedes.report.output import publish_results, result_files
+from pfedes.results.run import open_run
 
 
 def report(
@@ -11,7 +21,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="Run directories, or directories that 'pfedes compare' made.",
+            help="Run directories, or directories with runs in them.",
             show_default=False,
         ),
     ],
@@ -19,16 +29,85 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where the comparison of several runs goes; comparison.html if not given.",
+            help="File for the comparison of several runs; by default comparison.html in DIR, "
+            "or here if several are given.",
             show_default=False,
         ),
     ] = None,
+    data_dir: MovedData = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write report.html (and summary.json) of each run anew, also while it goes on.
 
     Several runs are compared on one more page. Every page is one file that opens offline.
     """
-    from pfedes.cli.reporting import write_reports
-
-    for page in write_reports(directories, out):
+    for page in write_reports(directories, out, data_dir, trust_code=trust_code):
         print(page)
+
+
+def write_reports(
+    directories: Sequence[Path],
+    out: Path | None,
+    data_dir: Path | None = None,
+    *,
+    trust_code: bool = False,
+) -> list[Path]:
+    """Writes a page for each run and, of several, their comparison; returns where they are."""
+    runs = [
+        open_run(place, data_dir=data_dir, trust_code=trust_code) for place in _places(directories)
+    ]
+    if len(runs) == 1 and out is not None:
+        raise ConfigError(
+            f"--out is for the comparison of several runs, and {runs[0].directory} is one"
+        )
+    comparison = out or _common_place(directories) / "comparison.html"
+    if len(runs) > 1 and (comparison.is_dir() or not comparison.parent.is_dir()):
+        raise DiskError(f"cannot write {comparison}: it must be a file in a directory that exists")
+    with working() as progress, warned_before():
+        # All before the first is written: where one cannot be made, none is.
+        pages = []
+        for done, run in enumerate(runs):
+            progress("making reports", done, len(runs))
+            try:
+                pages.append(result_files(run))
+            except DamageError as error:
+                raise DamageError(f"{error}; {run.store.way_back()}") from None
+        compared = render_comparison(runs, comparison) if len(runs) > 1 else None
+        progress("making reports", len(runs), len(runs))
+    written = []
+    for run, files in zip(runs, pages, strict=True):
+        publish_results(run, files)
+        written.append(run.directory / "report.html")
+    if compared is not None:
+        publish(comparison, compared.encode(errors="replace"))
+        written.append(comparison)
+    return written
+
+
+def _places(directories: Sequence[Path]) -> Iterator[Path]:
+    """The run directories that are meant, each once."""
+    seen: set[Path] = set()
+    for directory in directories:
+        for place in _runs_of(directory):
+            if (resolved := place.resolve()) not in seen:
+                seen.add(resolved)
+                yield place
+
+
+def _runs_of(directory: Path) -> list[Path]:
+    """Itself, or every run below it: those of comparisons and those that lie beside them."""
+    if (directory / "state").is_dir():
+        return [directory]
+    found = []
+    for place, below, _ in os.walk(directory):
+        if (Path(place) / "state" / "manifests").is_dir():
+            found.append(Path(place))
+            below.clear()  # no run lies inside a run
+    return sorted(found) or [directory]  # opening what is no run says so
+
+
+def _common_place(directories: Sequence[Path]) -> Path:
+    """Where a comparison goes unless --out says so: with its runs, if they lie in one place."""
+    if len(directories) == 1 and directories[0].is_dir():
+        return directories[0]
+    return Path()

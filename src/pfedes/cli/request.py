@@ -5,6 +5,12 @@ from typing import Annotated
 
 import typer
 
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said
+from pfedes.config.participant import read_participant
+from pfedes.deploy.participant.join import key_of
+from pfedes.deploy.participant.keys import write_request
+
 
 def request(
     participant: Annotated[
@@ -16,6 +22,12 @@ def request(
     The key stays in the 'state' directory, where 'pfedes join' finds it. If one is there already,
     the request is made anew for it.
     """
-    from pfedes.cli.coordinating import show_request
-
     show_request(participant)
+
+
+def show_request(file: Path) -> None:
+    check_extra()
+    participant = read_participant(file)
+    request = Path(f"{participant.name}.csr")
+    write_request(participant.name, key_of(participant), request)
+    said(f"{request} is for the coordinator: 'pfedes admit {participant.name} --request {request}'")

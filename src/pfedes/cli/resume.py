@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import Certificates, ClusterAddress, Json, Quiet
+from pfedes.cli._options import Certificates, ClusterAddress, Json, MovedData, Quiet, TrustCode
+from pfedes.fleet.early import begin_early, likely_workers
 
 
 def resume(
@@ -19,12 +20,15 @@ def resume(
     ] = None,
     cluster: ClusterAddress = None,
     tls: Certificates = None,
+    data_dir: MovedData = None,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Go on with a run after its last complete round, as if it had never stopped."""
-    from pfedes.cli.display import watch
-    from pfedes.federation import Federation
+    begin_early(likely_workers(directory / "config.toml", (), cluster=cluster))
+    from pfedes.cli._display import watch
+    from pfedes.federation.loop import Federation
 
     watch(
         lambda listener: Federation.resume(
@@ -33,6 +37,8 @@ def resume(
             from_round=from_round,
             cluster=cluster,
             tls=tls,
+            data_dir=data_dir,
+            trust_code=trust_code,
             listener=listener,
         ),
         quiet=quiet,

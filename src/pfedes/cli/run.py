@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import (
+from pfedes.cli._options import (
     Certificates,
     Clients,
     ClusterAddress,
@@ -16,6 +16,7 @@ from pfedes.cli.options import (
     Json,
     Participants,
     Participation,
+    Precision,
     Quiet,
     Rounds,
     Seed,
@@ -23,6 +24,7 @@ from pfedes.cli.options import (
     Workers,
     effective,
 )
+from pfedes.fleet.early import begin_early, likely_workers
 
 
 def run(
@@ -30,7 +32,10 @@ def run(
     *,
     method: Annotated[
         str | None,
-        typer.Option(help="pfedes, standalone, fedavg, fml, fedkd, lg_fedavg, fd or fedproto."),
+        typer.Option(
+            help="pfedes, standalone, fedavg, fml, fedkd, lg_fedavg, fd, fedproto, fedssa, fedgh, "
+            "fedre, fedtgp or fedmrl."
+        ),
     ] = None,
     data: Data = None,
     data_dir: DataDir = None,
@@ -40,6 +45,7 @@ def run(
     seed: Seed = None,
     workers: Workers = None,
     device: Device = None,
+    precision: Precision = None,
     cluster: ClusterAddress = None,
     tls: Certificates = None,
     participants: Participants = None,
@@ -54,6 +60,9 @@ def run(
 
     Ctrl-C stops it at any time; 'pfedes resume' goes on after the last complete round.
     """
+    begin_early(
+        likely_workers(config, settings or (), workers=workers, cluster=cluster, clients=clients)
+    )
     chosen = effective(
         config,
         settings,
@@ -66,11 +75,12 @@ def run(
         seed=seed,
         workers=workers,
         device=device,
+        precision=precision,
         cluster=cluster,
         tls=tls,
         participants=participants,
     )
-    from pfedes.cli.display import watch
-    from pfedes.federation import Federation
+    from pfedes.cli._display import watch
+    from pfedes.federation.loop import Federation
 
     watch(lambda listener: Federation(chosen, out=out, listener=listener), quiet=quiet, json=json)

@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli.options import Json, Quiet
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said, show_end, silent
+from pfedes.cli._options import Json, Quiet
+from pfedes.cli._signals import Interrupted, interruptible
+from pfedes.config import configure
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.serve import Serving, prepare
 
 
 def serve(
@@ -29,6 +35,22 @@ def serve(
 
     Everything is below one directory. Started again, it goes on where it was.
     """
-    from pfedes.cli.coordinating import show_serving
-
     show_serving(federation, out, kits_only=kits_only, quiet=quiet, json=json)
+
+
+def show_serving(file: Path, out: Path, *, kits_only: bool, quiet: bool, json: bool) -> None:
+    check_extra()
+    say = silent if quiet or json else said
+    layout = Layout(out.absolute())
+    if not kits_only:
+        layout.refuse_if_served()
+    for name in prepare(layout, configure(file)):
+        say(f"{layout.kits / name} is for {name}: hand it over so that nobody else sees it")
+    if kits_only:
+        return
+    try:
+        with interruptible():
+            run = Serving(layout, say).run()
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; 'pfedes serve {file} --out {out}' goes on") from None
+    show_end(run, quiet=quiet, json=json)

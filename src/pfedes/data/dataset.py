@@ -44,6 +44,7 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     digest: str
+    has_images: bool = True  # not where only the rest was kept
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -59,6 +60,8 @@ class Dataset:
 
         What was once looked at would otherwise count as memory of this process, up to all of it.
         """
+        if not self.has_images:
+            raise DataError(f"the images of {self.name} are not here, only what a run kept of them")
         chosen: Images = self.images[rows]
         if (mapped := getattr(self.images, "_mmap", None)) is not None:
             mapped.madvise(mmap.MADV_DONTNEED)

@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from pfedes.data.dataset import Dataset, Images, Labels, Progress, Recipe, open_cached, silent
-from pfedes.data.place import directory, reason
 from pfedes.data.received import received
 from pfedes.errors import DataError, unknown
+from pfedes.files import directory, reason
 from pfedes.section import Section
 
 
@@ -68,11 +68,11 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
         case "digits":
             return _digits()
         case "folder":
-            from pfedes.data.folder import folder_recipe
+            from pfedes.data.readers.folder import folder_recipe
 
             return folder_recipe(directory(argument, "folder"), config.image_size, progress)
         case "hf":
-            from pfedes.data.hub import hub_recipe
+            from pfedes.data.readers.huggingface import hub_recipe
 
             return hub_recipe(argument, config.dir, config.image_size, progress)
         case _:
@@ -80,8 +80,8 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
 
 
 def _cifar(name: str, home: Path, progress: Progress) -> Recipe:
-    from pfedes.data.binary import binary_recipe
-    from pfedes.data.parquet import parquet_recipe
+    from pfedes.data.readers.cifar_binary import binary_recipe
+    from pfedes.data.readers.parquet import parquet_recipe
 
     try:
         recipe = parquet_recipe(name, home, progress) or binary_recipe(name, home)

@@ -11,23 +11,32 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from pfedes.data.dataset import Progress, silent
-from pfedes.errors import ModelError, StoreError
+from pfedes.errors import ModelError, StoreError, said
 from pfedes.export.card import card
 from pfedes.export.model import load
 from pfedes.files import appearing
+from pfedes.methods.fedmrl import Fused
 from pfedes.methods.fedproto import NearestPrototype
 from pfedes.models.cnn import CNN
-from pfedes.own import said
-from pfedes.personal import Personal
+from pfedes.models.views import BothViews
+from pfedes.results.personal import PersonalModel
 
 FORMAT = 1
 SAMPLES = 16  # inputs on which what was written is compared with what it was written from
 
 
-def export(
-    personal: Personal, directory: Path, *, onnx: bool = False, progress: Progress = silent
+def export_model(
+    personal: PersonalModel,
+    directory: Path | str,
+    *,
+    onnx: bool = False,
+    progress: Progress = silent,
 ) -> Path:
-    """Writes the files into a new directory. It appears when they are proved to predict alike."""
+    """Writes weights, a model card and what loads them without pfedes into a new directory.
+
+    The directory appears when its files are proved to predict as the model does.
+    """
+    directory = Path(directory)
     if onnx:
         from pfedes.export.onnx import check_extra
 
@@ -59,7 +68,7 @@ def check_place(directory: Path) -> None:
     except OSError as error:
         raise StoreError(f"{directory} cannot be looked at: {error.strerror}") from None
     if taken:
-        raise StoreError(f"{directory} is there already: choose a new directory with --out")
+        raise StoreError(f"{directory} is there already: choose a new directory")
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -70,22 +79,21 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _config(personal: Personal) -> dict[str, Any]:
+def _config(personal: PersonalModel) -> dict[str, Any]:
     """What `model.py` needs besides the weights."""
-    model, nearest = personal.model, None
+    model, nearest, beside = personal.model, None, None
+    if isinstance(model, BothViews):
+        raise ModelError(
+            f"{personal.facts.client} predicts by two passes (method.inference = 'both'), which "
+            "exported files cannot hold; 'pfedes predict' and Run.model use both"
+        )
     # Exactly these: a class derived from one may compute something else.
     if type(model) is NearestPrototype:
         model, nearest = model.model, model.labels
-    architecture = None
-    if type(model) is CNN:
-        architecture = {
-            "shape": list(personal.shape),
-            "conv2": model.conv2.out_channels,
-            "fc1": model.fc1.out_features,
-            "fc2": model.fc2.out_features,
-            "classes": model.fc3.out_features,
-        }
-    elif personal.untrained is None or nearest is not None:
+    elif type(personal.model) is Fused:
+        model, beside = personal.model.model, _sizes(personal.model.small, personal)
+    architecture = _sizes(model, personal) if type(model) is CNN else None
+    if architecture is None and (personal.untrained is None or model is not personal.model):
         raise ModelError(
             f"what {personal.facts.client} predicts with is a {type(personal.model).__name__}, and "
             "only its network itself can be exported; Run.model gives it in Python"
@@ -95,6 +103,7 @@ def _config(personal: Personal) -> dict[str, Any]:
         "model": personal.facts.architecture,
         "architecture": architecture,
         "nearest_prototype": nearest,
+        "fused_with": beside,
         "class_names": list(personal.class_names),
         "inputs": "pixels" if personal.sees_pictures else "numbers",
         "shape": list(personal.shape),
@@ -103,7 +112,18 @@ def _config(personal: Personal) -> dict[str, Any]:
     }
 
 
-def _loaded(personal: Personal, directory: Path) -> nn.Module:
+def _sizes(network: CNN, personal: PersonalModel) -> dict[str, Any]:
+    """What `model.py` builds a network of this form from."""
+    return {
+        "shape": list(personal.shape),
+        "conv2": network.conv2.out_channels,
+        "fc1": network.fc1.out_features,
+        "fc2": network.fc2.out_features,
+        "classes": network.fc3.out_features,
+    }
+
+
+def _loaded(personal: PersonalModel, directory: Path) -> nn.Module:
     """What anybody has who loads it."""
     if personal.untrained is None:
         return load(directory)
@@ -125,7 +145,7 @@ def _weights(model: nn.Module) -> bytes:
     return save(state, metadata={"format": "pt"})
 
 
-def _check_alike(personal: Personal, plain: nn.Module, noise: Tensor) -> None:
+def _check_alike(personal: PersonalModel, plain: nn.Module, noise: Tensor) -> None:
     """What cannot be loaded and give the same numbers is not handed out."""
     inputs = personal.prepare(noise)
     with torch.no_grad():
@@ -135,7 +155,7 @@ def _check_alike(personal: Personal, plain: nn.Module, noise: Tensor) -> None:
             )
 
 
-def _noise(personal: Personal) -> Tensor:
+def _noise(personal: PersonalModel) -> Tensor:
     """Inputs without meaning, always the same."""
     generator = torch.Generator().manual_seed(0)
     if not personal.sees_pictures:

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pfedes.core.shapes import Shape, described, is_image, kind_of
 from pfedes.export.onnx import TOLERANCE
+from pfedes.formatting import listed, percent
+from pfedes.methods.fedmrl import Fused
 from pfedes.methods.fedproto import NearestPrototype
-from pfedes.personal import Personal
-from pfedes.report.formats import listed, percent
-from pfedes.shape import Shape, described, is_image, kind_of
+from pfedes.results.personal import PersonalModel
 
 MOST_CLASSES = 20  # that it never saw, by name
 
 
-def card(personal: Personal, samples: int, difference: float | None) -> str:
+def card(personal: PersonalModel, samples: int, difference: float | None) -> str:
     """The card as Markdown; `difference` is what ONNX differs by, None without an ONNX file."""
     facts = personal.facts
     # Not HTML: what is filled in is text of ours, or goes through `cell`.
@@ -42,6 +43,7 @@ def card(personal: Personal, samples: int, difference: float | None) -> str:
         own=_own(facts.architecture) if personal.untrained is not None else None,
         numbers=sum(tensor.numel() for tensor in personal.model.state_dict().values()),
         nearest=isinstance(personal.model, NearestPrototype),
+        fused=isinstance(personal.model, Fused),
         never_trained=not facts.trained,
         scores=[
             row

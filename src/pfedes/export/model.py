@@ -71,6 +71,22 @@ class NearestPrototype(nn.Module):
         return logits
 
 
+class Fused(nn.Module):
+    """Classifies what a linear layer makes of the representations of two networks."""
+
+    def __init__(self, model: CNN, small: CNN) -> None:
+        super().__init__()
+        self.model = model
+        self.small = small
+        width = model.fc3.in_features
+        self.projector = nn.Linear(small.fc3.in_features + width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        both = torch.cat([self.small.represent(x), self.model.represent(x)], dim=1)
+        logits: Tensor = self.model.fc3(self.projector(both))
+        return logits
+
+
 def read_config(directory: Path | str = HERE) -> dict[str, Any]:
     config: dict[str, Any] = json.loads(Path(directory, "config.json").read_text("utf-8"))
     return config
@@ -86,6 +102,8 @@ def load(directory: Path | str = HERE, network: nn.Module | None = None) -> nn.M
         network = CNN(**config["architecture"])
         if config["nearest_prototype"] is not None:
             network = NearestPrototype(network, config["nearest_prototype"])
+        elif config["fused_with"] is not None:
+            network = Fused(network, CNN(**config["fused_with"]))
     elif network is None:
         sizes = f"{len(config['class_names'])}, {tuple(config['shape'])}"
         raise ValueError(f"give load() the network that {config['model']} builds for ({sizes})")

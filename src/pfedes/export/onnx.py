@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pfedes.data.samples import Normaliser, Preparation
+from pfedes.core.samples import Normaliser, Preparation
 from pfedes.errors import ConfigError, ModelError
 from pfedes.export.model import NearestPrototype
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import torch
 
-from pfedes.client import Card
-from pfedes.fleet.base import Failure, Reply, Scored, Task
-from pfedes.fleet.host import ClientHost
+from pfedes.core.client import Card
+from pfedes.core.protocol import Failure, Reply, Scored, Task
+from pfedes.fleet.client_host import ClientHost
 
 
 class SerialFleet:

@@ -6,7 +6,6 @@ the result is the same.
 """
 
 import logging
-import os
 import subprocess
 import threading
 import time
@@ -16,15 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
-from pfedes.children import python, same_imports
-from pfedes.client import Card
-from pfedes.errors import DiskError, WireError
-from pfedes.fleet.base import Failure, Reply, Scored, Task
-from pfedes.fleet.frames import Answer, from_task, receive, send, to_answer
-from pfedes.fleet.host import ClientHost
-from pfedes.fleet.pace import Pace
-from pfedes.payload import Payload
-from pfedes.report.formats import counted
+from pfedes.core.client import Card
+from pfedes.core.payload import Payload, Value
+from pfedes.core.protocol import Failure, Reply, Scored, Task
+from pfedes.errors import WireError
+from pfedes.fleet import early
+from pfedes.fleet.client_host import ClientHost
+from pfedes.fleet.messages import Answer, from_task, receive, send, to_answer
+from pfedes.fleet.scheduling import Pace
+from pfedes.formatting import counted
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +38,8 @@ class WorkerFleet:
         self._pace = Pace(host.population)
         data = host.population.digest
         self._workers = [Worker(config_text, host.store.root, data) for _ in range(workers)]
+        for worker in self._workers:
+            worker.begin()
 
     @property
     def places(self) -> int:
@@ -67,7 +68,7 @@ class WorkerFleet:
 
     def _spread(self, kind: str, tasks: Sequence[Task]) -> Iterator[Reply | Failure | Scored]:
         waiting = deque(self._pace.longest_first(tasks))
-        answers: Queue[Answer] = Queue()
+        answers: Queue[Answer | Exception] = Queue()
         busy = [
             threading.Thread(target=self._serve, args=(worker, kind, waiting, answers), daemon=True)
             for worker in self._workers[: len(tasks)]
@@ -76,14 +77,14 @@ class WorkerFleet:
             thread.start()
         for _ in tasks:
             answer = answers.get()
-            if isinstance(answer, DiskError):
+            if isinstance(answer, Exception):
                 raise answer
             yield answer
         for thread in busy:
             thread.join()
 
     def _serve(
-        self, worker: "Worker", kind: str, waiting: deque[Task], answers: Queue[Answer]
+        self, worker: "Worker", kind: str, waiting: deque[Task], answers: Queue[Answer | Exception]
     ) -> None:
         """Lets one worker work through tasks until none is waiting."""
         while waiting:
@@ -92,8 +93,13 @@ class WorkerFleet:
             except IndexError:  # another thread was faster
                 return
             began = time.perf_counter()
-            answers.put(insist(worker, kind, task))
-            self._pace.learn(task, time.perf_counter() - began)
+            try:
+                answer = insist(worker, kind, task)
+                self._pace.learn(task, time.perf_counter() - began)
+            except Exception as error:  # a thread that dies silently would be waited for, for ever
+                answers.put(error)
+                return
+            answers.put(answer)
 
 
 def insist(worker: "Worker", kind: str, task: Task) -> Answer:
@@ -102,26 +108,35 @@ def insist(worker: "Worker", kind: str, task: Task) -> Answer:
         if (answer := worker.ask(kind, task)) is not None:
             return answer
         if worker.stopped:
-            break
+            return Failure(task.client, "its worker process was stopped")
         log.warning("a worker died on %s (attempt %d of %d)", task.client, attempt, ATTEMPTS)
     return Failure(task.client, f"its worker process died {ATTEMPTS} times")
 
 
 class Worker:
-    """One worker process, started when it is first needed."""
+    """One worker process, started when it is first needed or told to begin."""
 
     def __init__(self, config_text: str, clients: Path, data: str = "") -> None:
         """`data` is the digest of what it must find; '' where this process has not seen it."""
-        self._config = Payload({}, {"config": config_text, "data": data})
         self._clients = str(clients.absolute())
-        self._process: subprocess.Popen[bytes] | None = None
-        self._leash = -1
+        first: dict[str, Value] = {"config": config_text, "data": data, "clients": self._clients}
+        self._config = Payload({}, first)
+        self._begun: early.Begun | None = None
         self._changing = threading.Lock()
         self.stopped = False
 
+    def expect(self, data: str) -> None:
+        """A process that is started from now on must find the data with this digest."""
+        self._config = Payload({}, {**self._config.meta, "data": data})
+
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
+        return self._begun.process.pid if self._begun is not None else None
+
+    def begin(self) -> None:
+        """Starts the process, so that it is ready when it is first asked."""
+        with suppress(OSError):  # whoever asks it will hear
+            self._started()
 
     def ask(self, kind: str, task: Task) -> Answer | None:
         """The worker's answer; None if it died."""
@@ -149,36 +164,14 @@ class Worker:
 
     def _started(self) -> "subprocess.Popen[bytes] | None":
         with self._changing:
-            if self._process is None and not self.stopped:
-                ours, theirs = os.pipe()
-                try:
-                    self._process = subprocess.Popen(
-                        python("-m", "pfedes.fleet.worker", self._clients, str(ours)),
-                        env=same_imports(),
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        pass_fds=[ours],
-                        process_group=0,  # Ctrl-C is for this process alone
-                    )
-                except OSError:
-                    os.close(theirs)
-                    raise
-                finally:
-                    os.close(ours)
-                self._leash = theirs
-                assert self._process.stdin is not None
-                send(self._process.stdin, self._config)
-            return self._process
+            if self._begun is None and not self.stopped:
+                self._begun = early.take(self._clients)
+                assert self._begun.process.stdin is not None
+                send(self._begun.process.stdin, self._config)
+            return self._begun.process if self._begun is not None else None
 
     def _discard(self) -> None:
         with self._changing:
-            process, self._process = self._process, None
-            if process is None:
-                return
-            process.kill()
-            process.wait()
-            os.close(self._leash)
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with suppress(OSError):  # the rest of a task that nobody will read
-                        stream.close()
+            begun, self._begun = self._begun, None
+            if begun is not None:
+                begun.end()

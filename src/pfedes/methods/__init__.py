@@ -1,18 +1,54 @@
-"""The methods, by name."""
+"""The methods, by name, and all that the author of a method needs in one import."""
 
 from typing import Any
 
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload, State, TensorSpec
+from pfedes.core.training import Learner, fit, fit_labels, frozen, survey, train_rows
+from pfedes.core.wire import WireSpec, required
 from pfedes.errors import ConfigError, unknown
-from pfedes.methods.base import Method
+from pfedes.imports import imported
+from pfedes.methods.base import Method, MethodConfig, Problem, Received, Upload, Wire, averaged
 from pfedes.methods.fd import FD
 from pfedes.methods.fedavg import FedAvg
+from pfedes.methods.fedgh import FedGH
 from pfedes.methods.fedkd import FedKD
+from pfedes.methods.fedmrl import FedMRL
 from pfedes.methods.fedproto import FedProto
+from pfedes.methods.fedre import FedRE
+from pfedes.methods.fedssa import FedSSA
+from pfedes.methods.fedtgp import FedTGP
 from pfedes.methods.fml import FML
 from pfedes.methods.lg_fedavg import LGFedAvg
 from pfedes.methods.pfedes import PFedES
 from pfedes.methods.standalone import Standalone
-from pfedes.own import imported
+from pfedes.models.head import represent
+
+__all__ = [
+    "Card",
+    "Client",
+    "Context",
+    "Learner",
+    "Method",
+    "MethodConfig",
+    "Payload",
+    "Problem",
+    "Received",
+    "State",
+    "TensorSpec",
+    "Upload",
+    "Wire",
+    "WireSpec",
+    "averaged",
+    "fit",
+    "fit_labels",
+    "frozen",
+    "represent",
+    "required",
+    "survey",
+    "train_rows",
+]
 
 METHODS: dict[str, type[Method[Any]]] = {
     "pfedes": PFedES,
@@ -23,16 +59,56 @@ METHODS: dict[str, type[Method[Any]]] = {
     "lg_fedavg": LGFedAvg,
     "fd": FD,
     "fedproto": FedProto,
+    "fedssa": FedSSA,
+    "fedgh": FedGH,
+    "fedre": FedRE,
+    "fedtgp": FedTGP,
+    "fedmrl": FedMRL,
 }
+
+
+_of_this_program: dict[str, type[Method[Any]]] = {}
+"""Methods given as objects whose classes nobody else can import: of a notebook or a script."""
+
+
+def make_known(method: Method[Any]) -> None:
+    """Lets a method object be meant by its name, in this process alone.
+
+    A ConfigError if the name is another method's: a run would train with that one.
+    """
+    name, kind = method.name, type(method)
+    if ":" in name:
+        return
+    if name not in METHODS:
+        _of_this_program[name] = kind
+    elif METHODS[name] is not kind:
+        raise ConfigError(
+            f"{kind.__name__} has the name of the built-in method {name!r}: "
+            "give its Config a name of its own"
+        )
+
+
+def is_of_this_program(name: str) -> bool:
+    """Whether no other process can import the method of that name."""
+    return name in _of_this_program
+
+
+def display_name(name: str) -> str:
+    """What tables call a method: as its class says, else its name without the module."""
+    kind = {**METHODS, **_of_this_program}.get(name) or (_own(name) if ":" in name else None)
+    own = vars(kind).get("display_name", "") if kind is not None else ""  # not that of its base
+    return str(own or name.rpartition(":")[2])
 
 
 def method_class(name: str) -> type[Method[Any]]:
     """The class of a method: a built-in name, or `module:Class` of your own."""
     if ":" in name:
         return _own(name)
-    if name not in METHODS:
-        raise ConfigError(unknown("method", name, METHODS))
-    return METHODS[name]
+    known = {**METHODS, **_of_this_program}
+    if name not in known:
+        own = "; a method of your own is named 'module:Class'"
+        raise ConfigError(unknown("method", name, known) + own)
+    return known[name]
 
 
 def _own(name: str) -> type[Method[Any]]:

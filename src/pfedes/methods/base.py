@@ -1,8 +1,8 @@
 """What a method is: what travels, and what both sides do with it.
 
 A method knows nothing of processes, networks, files or progress bars. It is driven by the round
-loop of `pfedes.federation`, on the server's side with cards and uploads, on the client's side with
-a `Client`. It keeps nothing between calls: state comes in and goes out.
+loop of `pfedes.federation.loop`, on the server's side with cards and uploads, on the client's side
+with a `Client`. It keeps nothing between calls: state comes in and goes out.
 """
 
 from abc import ABC, abstractmethod
@@ -13,39 +13,34 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from pfedes.aggregation import AggregationConfig, Averaging, Tensors, combine, weights_of
-from pfedes.client import Card, Client
+from pfedes.core.aggregation import (
+    Averaging,
+    Tensors,
+    Voices,
+    combine,
+    weights_of,
+)
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context, TrainConfig
+from pfedes.core.payload import Payload, State, TensorSpec, Value
+from pfedes.core.shapes import is_image
+from pfedes.core.training import only_images_augmented
+from pfedes.core.wire import WireSpec
 from pfedes.errors import ConfigError
-from pfedes.payload import Payload, State, TensorSpec, Value, WireSpec
 from pfedes.section import Section
-from pfedes.seeding import Streams
-from pfedes.shape import is_image
-from pfedes.training import TrainConfig, only_images_augmented
 
 
 class MethodConfig(Section):
     """A method's hyper-parameters; every field names the symbol of the paper."""
+
+    local_epochs: ClassVar[tuple[str, ...]] = ()
+    """The keys that say how many epochs a client trains besides `train.epochs`."""
 
     name: str
 
     def settled(self, train: TrainConfig) -> Self:
         """The configuration with everything fixed that depends on others when a run is made."""
         return self
-
-
-@dataclass(frozen=True)
-class Context:
-    """What both sides know about the present round (0 before the first)."""
-
-    round: int
-    rounds: int
-    streams: Streams
-    train: TrainConfig
-    aggregation: AggregationConfig
-    classes: int
-    channels: int
-    pool: tuple[str, ...]  # the architectures of the configuration; who has which stays private
-    after_aggregation: bool  # whether the user wants the headline measured after aggregation
 
 
 @dataclass(frozen=True)
@@ -92,13 +87,16 @@ class Wire:
 
 C = TypeVar("C", bound=MethodConfig)
 
+Need = Literal["parameters", "classes", "labels", "width"]
+"""`classes` are ids with counts, `labels` the ids alone."""
+
 
 class Method(ABC, Generic[C]):
     """Base of all methods. The defaults are those of a method that shares nothing."""
 
     Config: ClassVar[type[MethodConfig]]
-    needs: ClassVar[frozenset[Literal["parameters", "classes", "width"]]] = frozenset()
-    """What the method must find on a client's card besides name, samples and shape."""
+    display_name: ClassVar[str] = ""
+    """What tables call the method; '' = its name."""
 
     config: C
 
@@ -117,9 +115,22 @@ class Method(ABC, Generic[C]):
         return self.config.name
 
     @property
+    def needs(self) -> frozenset[Need]:
+        """What the method must find on a client's card besides name, samples and shape."""
+        return frozenset()
+
+    @property
     def averages_parameters(self) -> bool:
         """Whether uploads are parameters that any rule of `[aggregation]` can combine."""
         return False
+
+    def client_epochs(self, ctx: Context) -> int:
+        """The most epochs that a client trains any model for in a round.
+
+        A participant's `limits.epochs` is compared with it.
+        """
+        own = (int(getattr(self.config, key)) for key in self.config.local_epochs)
+        return max([ctx.train.epochs, *own])
 
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         """Before round 1: which clients this method cannot serve, and the remedy."""
@@ -145,7 +156,11 @@ class Method(ABC, Generic[C]):
         return state
 
     def change(self, upload: Received, download: Payload, ctx: Context) -> Tensors:
-        """What an upload would change, for methods that average parameters."""
+        """What an upload would change, for methods that average parameters.
+
+        The default subtracts the download, name by name. A method whose uploads have other names
+        than its downloads must override it; this is checked before round 1.
+        """
         sent = download.tensors
         return {
             name: tensor - sent[name]
@@ -174,8 +189,21 @@ def averaged(
     uploads: Sequence[Received], ctx: Context, averaging: Averaging = "weighted"
 ) -> dict[str, Tensor]:
     """The uploads as one: their mean, by training samples or plain, or as configured."""
-    weights = weights_of([upload.card.samples for upload in uploads], averaging)
-    return combine([upload.payload.tensors for upload in uploads], weights, ctx.aggregation)
+    tensors = [upload.payload.tensors for upload in uploads]
+    return combine(tensors, weights(uploads, ctx, averaging), ctx.aggregation)
+
+
+def weights(
+    uploads: Sequence[Received], ctx: Context, averaging: Averaging = "weighted"
+) -> list[float]:
+    """What each upload counts in the mean: its share of the samples, as far as that is bounded."""
+    samples = {upload.card.name: upload.card.samples for upload in uploads}
+    if averaging != "weighted" or ctx.aggregation.kind != "mean":
+        return weights_of(list(samples.values()), averaging)
+    voices = Voices(ctx.max_share)
+    counts = voices.among(samples)
+    voices.log(ctx.round)
+    return weights_of(counts)
 
 
 def spec_of(model: nn.Module) -> dict[str, TensorSpec]:

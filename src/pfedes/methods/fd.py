@@ -4,7 +4,7 @@ Jeong et al., Communication-Efficient On-Device Machine Learning: Federated Dist
 Augmentation under Non-IID Private Data, 2018.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -12,13 +12,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging
-from pfedes.client import Card, Client
-from pfedes.data.samples import Batch
-from pfedes.methods.base import Context, Method, MethodConfig, Received, Upload, Wire
-from pfedes.methods.class_means import ClassMeans, LabelTable, MeansTaken
-from pfedes.payload import Labels, Max, Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import Learner, fit, survey
+from pfedes.core.aggregation import Averaging, Voices, bounded
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Max, Payload, State, TensorSpec, Value, whole
+from pfedes.core.samples import Batch
+from pfedes.core.training import Learner, fit, survey
+from pfedes.core.wire import Labels, WireSpec, required
+from pfedes.methods._class_means import ClassMeans, LabelTable, MeansTaken, weighted_mean
+from pfedes.methods.base import Method, MethodConfig, Received, Upload, Wire
 
 
 class FDConfig(MethodConfig):
@@ -43,17 +45,17 @@ class FD(Method[FDConfig]):
         labels, targets = [], []
         for label in sorted(card.classes or {}):
             others = [
-                (tensor, int(str(state.meta[name])))
+                (tensor, whole(state.meta[name]))
                 for name, tensor in state.tensors.items()
                 if _label(name) == label and _client(name) != card.name
             ]
             if others:
-                counts = [
-                    count if self.config.averaging == "weighted" else 1 for _, count in others
-                ]
-                mean = sum(t.double() * n for (t, _), n in zip(others, counts, strict=True))
+                counts = [1] * len(others)
+                if self.config.averaging == "weighted":
+                    # Bounded once more: without this client's own report shares are others.
+                    counts = bounded([count for _, count in others], ctx.max_share)
                 labels.append(label)
-                targets.append((torch.as_tensor(mean) / sum(counts)).float())
+                targets.append(weighted_mean([answers for answers, _ in others], counts))
         rows = torch.stack(targets) if targets else torch.zeros(0, ctx.classes)
         return Payload({"targets": rows}, {"labels": labels})
 
@@ -63,7 +65,7 @@ class FD(Method[FDConfig]):
 
         def loss(batch: Batch) -> Tensor:
             logits = client.model(batch.x)
-            means.see(batch.y, logits.detach().softmax(dim=1))
+            means.see(batch.y, logits.detach().softmax(dim=1, dtype=torch.float32))
             return distilled_loss(logits, batch.y, targets, self.config.gamma)
 
         value = fit(
@@ -88,21 +90,33 @@ class FD(Method[FDConfig]):
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         """Keeps, for each label, the reports of the latest round in which anyone reported it."""
         fresh: dict[str, Tensor] = {}
-        counts: dict[str, int] = {}
+        seen: dict[int, dict[str, int]] = {}
         for upload in uploads:
             labels = upload.payload.meta["labels"]
             assert isinstance(labels, list)
             for label, row in zip(labels, upload.payload.tensors["outputs"], strict=True):
-                name = f"{label}/{upload.card.name}"
-                fresh[name], counts[name] = row, (upload.card.classes or {})[int(label)]
-        reported = {_label(name) for name in fresh}
-        old = {n: t for n, t in state.tensors.items() if _label(n) not in reported}
-        return State({**old, **fresh}, {**{name: state.meta[name] for name in old}, **counts})
+                fresh[f"{label}/{upload.card.name}"] = row
+                held = (upload.card.classes or {})[int(label)]
+                seen.setdefault(int(label), {})[upload.card.name] = held
+        old = {n: t for n, t in state.tensors.items() if _label(n) not in seen}
+        counts = {name: state.meta[name] for name in old} | self._counts(seen, ctx)
+        return State({**old, **fresh}, {name: counts[name] for name in {**old, **fresh}})
+
+    def _counts(self, seen: Mapping[int, Mapping[str, int]], ctx: Context) -> dict[str, Value]:
+        """How many samples of a label count for each client that reported it."""
+        if self.config.averaging == "uniform":
+            return {f"{y}/{name}": n for y, held in seen.items() for name, n in held.items()}
+        voices, counts = Voices(ctx.max_share), dict[str, Value]()
+        for label, held in seen.items():
+            kept = voices.among(held)
+            counts |= {f"{label}/{name}": n for name, n in zip(held, kept, strict=True)}
+        voices.log(ctx.round)
+        return counts
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         own = frozenset(card.classes or {})
         down = required({"targets": TensorSpec((Max(len(own)), ctx.classes))})
-        up = required({"outputs": TensorSpec((len(own), ctx.classes))})
+        up = required({"outputs": TensorSpec((len(own), ctx.classes), least=0, most=1)})
         return Wire(
             down=WireSpec((down,), {"labels": Labels("targets", own)}),
             up=WireSpec((up,), {"labels": Labels("outputs", own)}),
@@ -115,7 +129,8 @@ def distilled_loss(logits: Tensor, labels: Tensor, targets: LabelTable, gamma: f
     if not gamma or not len(targets):
         return loss
     wanted, known = targets.lookup(labels)
-    soft = -(wanted * F.log_softmax(logits, dim=1)).sum(dim=1)
+    answers = F.log_softmax(logits, dim=1, dtype=torch.float32)  # logits may be bf16
+    soft = -(wanted * answers).sum(dim=1)
     return loss + gamma * (soft * known).mean()
 
 

@@ -9,20 +9,13 @@ from typing import Literal
 import torch
 from torch import nn
 
-from pfedes.client import Card, Client, Parameters, parameters_of
-from pfedes.methods.base import (
-    Context,
-    Method,
-    MethodConfig,
-    Problem,
-    Received,
-    Upload,
-    Wire,
-    averaged,
-)
+from pfedes.core.client import Card, Client, Parameters, parameters_of
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload, State, TensorSpec
+from pfedes.core.training import fit_labels
+from pfedes.core.wire import WireSpec, required
+from pfedes.methods.base import Method, MethodConfig, Problem, Received, Upload, Wire, averaged
 from pfedes.models import build_model
-from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import fit_labels
 
 
 class FedAvgConfig(MethodConfig):
@@ -61,7 +54,7 @@ class FedAvg(Method[FedAvgConfig]):
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         client.model.load_state_dict(download.tensors)
-        loss = fit_labels(client, ctx)
+        loss = fit_labels(client, ctx, received=download.tensors)
         return Upload(loss, client.model.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:

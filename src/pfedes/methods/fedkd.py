@@ -12,16 +12,19 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging, Tensors, combine, weights_of
-from pfedes.client import Card, Client
-from pfedes.data.samples import Batch
-from pfedes.methods import low_rank, shared_model
-from pfedes.methods.base import Context, Method, MethodConfig, Problem, Received, Upload, Wire
-from pfedes.methods.distillation import kl_from
-from pfedes.methods.shared_model import SharedModel
+from pfedes.core.aggregation import Averaging, Tensors, combine
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context, TrainConfig
+from pfedes.core.payload import Payload, State, TensorSpec, under, within
+from pfedes.core.samples import Batch
+from pfedes.core.training import Learner, fit
+from pfedes.core.wire import Group, WireSpec
+from pfedes.methods import _low_rank as low_rank
+from pfedes.methods import _shared_model as shared_model
+from pfedes.methods._distillation import kl_from
+from pfedes.methods._shared_model import SharedModel
+from pfedes.methods.base import Method, MethodConfig, Problem, Received, Upload, Wire, weights
 from pfedes.models.head import head_of, represent
-from pfedes.payload import Group, Payload, State, TensorSpec, WireSpec, under, within
-from pfedes.training import Learner, TrainConfig, fit
 
 FULL, UPDATE = "full/", "update/"
 
@@ -94,7 +97,7 @@ class FedKD(Method[FedKDConfig]):
             client,
             {
                 "model": Learner(client.model, lr),
-                "mentee": Learner(mentee, mentee_lr),
+                "mentee": Learner.of_received(mentee, mentee_lr),
                 "w_h": Learner(w_h, mentee_lr),
             },
             lambda batch: mentor_and_mentee_losses(client.model, mentee, w_h, batch, self.config),
@@ -111,9 +114,9 @@ class FedKD(Method[FedKDConfig]):
         """Adds the mean update, compressed again: what clients will add is what the server adds."""
         full = within(FULL, state.tensors)
         shapes = _shapes(full)
-        weights = weights_of([upload.card.samples for upload in uploads], self.config.averaging)
+        shares = weights(uploads, ctx, self.config.averaging)
         changes = [low_rank.expand(within(UPDATE, u.payload.tensors), shapes) for u in uploads]
-        update = self._packed(combine(changes, weights, ctx.aggregation), ctx)
+        update = self._packed(combine(changes, shares, ctx.aggregation), ctx)
         change = low_rank.expand(within(UPDATE, update), shapes)
         new = {name: tensor + change[name] for name, tensor in full.items()}
         return State({**under(FULL, new), **update}, {"round": ctx.round})

@@ -11,23 +11,25 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging
-from pfedes.client import Card, Client
-from pfedes.data.samples import Batch
-from pfedes.methods.base import (
-    Context,
-    Method,
-    MethodConfig,
-    Problem,
-    Received,
-    Upload,
-    Wire,
-    check_widths,
+from pfedes.core.aggregation import Averaging, Voices
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Max, Payload, State, TensorSpec
+from pfedes.core.samples import Batch
+from pfedes.core.training import Learner, fit
+from pfedes.core.wire import Counts, Labels, WireSpec, bounded_rows, required
+from pfedes.methods._class_means import (
+    ClassMeans,
+    LabelTable,
+    MeansTaken,
+    prototypes_of,
+    weighted_mean,
 )
-from pfedes.methods.class_means import ClassMeans, LabelTable, MeansTaken
+from pfedes.methods.base import Method, MethodConfig, Problem, Received, Upload, Wire, check_widths
 from pfedes.models.head import head_of, represent
-from pfedes.payload import Counts, Labels, Max, Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import Learner, fit, survey
+
+Table = Literal["own", "full"]
+Inference = Literal["head", "nearest_own", "nearest_known"]
 
 
 class FedProtoConfig(MethodConfig):
@@ -41,10 +43,10 @@ class FedProtoConfig(MethodConfig):
         "pass", description="prototypes taken in a pass after training | in the last_epoch"
     )
     averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
-    table: Literal["own", "full"] = Field(
+    table: Table = Field(
         "own", description="prototypes sent down: of own classes | full (always with nearest_known)"
     )
-    inference: Literal["head", "nearest_own", "nearest_known"] = Field(
+    inference: Inference = Field(
         "head", description="by the model's head | the nearest prototype of own | of known classes"
     )
 
@@ -69,12 +71,12 @@ class FedProto(Method[FedProtoConfig]):
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         prototypes = LabelTable(download, "prototypes", ctx.classes)
-        means = ClassMeans(ctx.classes, head_of(client.model).in_features)
+        running = ClassMeans(ctx.classes, head_of(client.model).in_features)
 
         def loss(batch: Batch) -> Tensor:
             rep, logits = represent(client.model, batch.x)
             if self.config.statistics == "last_epoch":
-                means.see(batch.y, rep.detach())
+                running.see(batch.y, rep.detach())
             return prototype_loss(rep, logits, batch.y, prototypes, self.config.lambda_)
 
         value = fit(
@@ -83,15 +85,9 @@ class FedProto(Method[FedProtoConfig]):
             loss,
             epochs=ctx.train.epochs,
             ctx=ctx,
-            epoch_begins=means.forget,
+            epoch_begins=running.forget,
         )
-        if self.config.statistics == "pass":
-            survey(
-                client,
-                client.model,
-                lambda batch: means.see(batch.y, represent(client.model, batch.x)[0]),
-                batch_size=ctx.train.batch_size,
-            )
+        means = prototypes_of(client, ctx) if self.config.statistics == "pass" else running
         labels, rows = means.rows()
         counts = [int(means.counts[label]) for label in labels]
         return Upload(value, {"prototypes": rows}, {"labels": labels, "counts": counts})
@@ -100,19 +96,22 @@ class FedProto(Method[FedProtoConfig]):
         """The mean over those who hold a class; a class that nobody reported stays as it was."""
         old = LabelTable(state, "prototypes", ctx.classes)
         table = dict(zip(old.labels, old.rows, strict=True))
-        sums: dict[int, Tensor] = {}
-        totals: dict[int, int] = {}
+        reports: dict[int, dict[str, Tensor]] = {}  # by class and client
+        counts: dict[int, dict[str, int]] = {}
         for upload in uploads:
-            counts = upload.payload.meta["counts"]
-            assert isinstance(counts, list)
+            seen = upload.payload.meta["counts"]
+            assert isinstance(seen, list)
             own = LabelTable(upload.payload, "prototypes", ctx.classes)
-            for label, row, count in zip(own.labels, own.rows, counts, strict=True):
+            for label, row, count in zip(own.labels, own.rows, seen, strict=True):
                 weight = int(count) if self.config.averaging == "weighted" else 1
-                sums[label] = (
-                    sums.get(label, torch.zeros(len(row)).double()) + row.double() * weight
-                )
-                totals[label] = totals.get(label, 0) + weight
-        table |= {label: (total / totals[label]).float() for label, total in sums.items()}
+                reports.setdefault(label, {})[upload.card.name] = row
+                counts.setdefault(label, {})[upload.card.name] = weight
+        voices = Voices(ctx.max_share)
+        table |= {
+            label: weighted_mean(list(rows.values()), voices.among(counts[label]))
+            for label, rows in reports.items()
+        }
+        voices.log(ctx.round)
         labels = sorted(table)
         return State({"prototypes": torch.stack([table[y] for y in labels])}, {"labels": labels})
 
@@ -132,15 +131,17 @@ class FedProto(Method[FedProtoConfig]):
         return ctx.after_aggregation or self.config.inference != "head"
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        own, width = frozenset(card.classes or {}), card.width or 0
+        classes, width = card.classes or {}, card.width or 0
+        own = frozenset(classes)
+        held = tuple(classes[label] for label in sorted(own))
         sent = self._sent(card, ctx)
         down = required({"prototypes": TensorSpec((Max(len(sent)), width))})
-        up = required({"prototypes": TensorSpec((len(own), width))})
+        up = required({"prototypes": bounded_rows(len(own), width)})
         return Wire(
             down=WireSpec((down,), {"labels": Labels("prototypes", sent)}),
             up=WireSpec(
                 (up,),
-                {"labels": Labels("prototypes", own), "counts": Counts("prototypes", card.samples)},
+                {"labels": Labels("prototypes", own), "counts": Counts("prototypes", held)},
             ),
         )
 

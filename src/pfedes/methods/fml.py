@@ -10,12 +10,17 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.aggregation import Averaging
-from pfedes.client import Card, Client
-from pfedes.data.samples import Batch
-from pfedes.methods import shared_model
+from pfedes.core.aggregation import Averaging
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload, State
+from pfedes.core.samples import Batch
+from pfedes.core.training import Learner, fit
+from pfedes.core.wire import WireSpec, required
+from pfedes.methods import _shared_model as shared_model
+from pfedes.methods._distillation import kl_from
+from pfedes.methods._shared_model import SharedModel
 from pfedes.methods.base import (
-    Context,
     Method,
     MethodConfig,
     Problem,
@@ -25,10 +30,6 @@ from pfedes.methods.base import (
     averaged,
     spec_of,
 )
-from pfedes.methods.distillation import kl_from
-from pfedes.methods.shared_model import SharedModel
-from pfedes.payload import Payload, State, WireSpec, required
-from pfedes.training import Learner, fit
 
 
 class FMLConfig(MethodConfig):
@@ -67,7 +68,7 @@ class FML(Method[FMLConfig]):
         lr = ctx.train.lr
         loss = fit(
             client,
-            {"model": Learner(client.model, lr), "meme": Learner(meme, lr)},
+            {"model": Learner(client.model, lr), "meme": Learner.of_received(meme, lr)},
             lambda batch: mutual_losses(client.model, meme, batch, self.config),
             epochs=ctx.train.epochs,
             ctx=ctx,

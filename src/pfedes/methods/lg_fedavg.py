@@ -9,24 +9,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from torch import nn
 
-from pfedes.aggregation import Averaging
-from pfedes.client import Card, Client
-from pfedes.methods.base import (
-    Context,
-    Method,
-    MethodConfig,
-    Problem,
-    Received,
-    Upload,
-    Wire,
-    averaged,
-    check_widths,
-)
+from pfedes.core.aggregation import Averaging
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload, State
+from pfedes.core.wire import WireSpec, required
+from pfedes.methods._shared_head import SharedHead, fit_head, rows_of_head
+from pfedes.methods.base import MethodConfig, Received, Upload, Wire, averaged
 from pfedes.models.head import head_of
-from pfedes.payload import Payload, State, TensorSpec, WireSpec, required
-from pfedes.training import fit_labels
 
 
 class LGFedAvgConfig(MethodConfig):
@@ -36,7 +27,7 @@ class LGFedAvgConfig(MethodConfig):
     averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
 
 
-class LGFedAvg(Method[LGFedAvgConfig]):
+class LGFedAvg(SharedHead[LGFedAvgConfig]):
     """All layers train; only the head travels."""
 
     Config = LGFedAvgConfig
@@ -46,35 +37,13 @@ class LGFedAvg(Method[LGFedAvgConfig]):
     def averages_parameters(self) -> bool:
         return True
 
-    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
-        return check_widths(cards, "LG-FedAvg shares the head")
-
-    def start(self, cards: Sequence[Card], ctx: Context) -> State:
-        with ctx.streams.ambient("init.head"):
-            return State(nn.Linear(cards[0].width or 0, ctx.classes).state_dict())
-
-    def download(self, state: State, card: Card, ctx: Context) -> Payload:
-        return Payload(state.tensors)
-
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
-        head = head_of(client.model)
-        head.load_state_dict(download.tensors)
-        loss = fit_labels(client, ctx)
-        return Upload(loss, head.state_dict())
+        loss = fit_head(client, download, ctx)
+        return Upload(loss, head_of(client.model).state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         return State(averaged(uploads, ctx, self.config.averaging))
 
-    def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
-        if download is not None:
-            head_of(client.model).load_state_dict(download.tensors)
-        return client.model
-
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        head = required(
-            {
-                "weight": TensorSpec((ctx.classes, card.width or 0)),
-                "bias": TensorSpec((ctx.classes,)),
-            }
-        )
-        return Wire(down=WireSpec((head,)), up=WireSpec((head,)))
+        head = WireSpec((required(rows_of_head(ctx.classes, card)),))
+        return Wire(down=head, up=head)

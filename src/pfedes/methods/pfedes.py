@@ -14,10 +14,17 @@ from pydantic import AfterValidator, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.client import Card, Client
-from pfedes.data.samples import Batch
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload, State
+from pfedes.core.precision import computing
+from pfedes.core.samples import Batch
+from pfedes.core.shapes import is_image
+from pfedes.core.training import Learner, fit, frozen, mixes_samples, statistics_resting, survey
+from pfedes.core.wire import Group, Number, WireSpec, required
+from pfedes.methods._extractors import BY_SHAPE, Extractors, unused_keys, well_named
+from pfedes.methods._firing import examined
 from pfedes.methods.base import (
-    Context,
     Method,
     MethodConfig,
     Problem,
@@ -27,11 +34,8 @@ from pfedes.methods.base import (
     averaged,
     check_augmentation,
 )
-from pfedes.methods.extractors import BY_SHAPE, Extractors, unused_keys, well_named
 from pfedes.models.extractor import Activation
-from pfedes.payload import Number, Payload, State, WireSpec, required
-from pfedes.shape import is_image
-from pfedes.training import Learner, fit, frozen, mixes_samples, statistics_resting, survey
+from pfedes.models.views import BothViews
 
 REMEMBERED_BYTES = 2**28
 """A client whose enhanced inputs take more computes them anew in every epoch."""
@@ -39,6 +43,8 @@ REMEMBERED_BYTES = 2**28
 
 class PFedESConfig(MethodConfig):
     """Hyper-parameters of pFedES."""
+
+    local_epochs = ("extractor_epochs",)
 
     name: Literal["pfedes"] = "pfedes"
     mu: float = Field(0.1, gt=0, le=0.5, description="mu, weight of the loss on enhanced data")
@@ -63,6 +69,18 @@ class PFedESConfig(MethodConfig):
     start_from: str = Field(
         "", description="a file with the first extractor, as a server stores it; '' = a random one"
     )
+    phase1: Literal["both", "drawn"] = Field(
+        "both",
+        description="the model sees every sample both raw and enhanced (the paper) | drawn "
+        "(enhanced with probability mu, else raw: half the cost)",
+    )
+    extractor_share: float = Field(
+        1.0, gt=0, le=1, description="share of local samples that an extractor's epoch sees"
+    )
+    inference: Literal["raw", "both"] = Field(
+        "raw", description="predict by F(x) | by the mean of F(x) and F(G(x)), own G, as softmax"
+    )
+    residual: bool = Field(False, description="the extractor adds to its input: x + G(x)")
 
     @model_validator(mode="after")
     def _all_of_use(self) -> Self:
@@ -85,49 +103,68 @@ class PFedES(Method[PFedESConfig]):
         return self.config.sharing == "global"
 
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
-        shared = self.config.sharing == "global"
-        return self.extractors.check(cards, ctx, shared=shared) + check_augmentation(cards, ctx)
+        one_for_all = self.config.sharing == "global" or bool(self.config.start_from)
+        return self.extractors.check(cards, ctx, shared=one_for_all) + check_augmentation(
+            cards, ctx
+        )
 
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
         return State(self.extractors.first(cards[0].shape, ctx))
 
     def prepare(self, client: Client, ctx: Context) -> None:
         if self.config.sharing != "global":
-            client.kept |= self.extractors.first(client.shape, ctx)
+            client.kept |= self.extractors.initial(client.shape, ctx).state_dict()
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
-        return Payload(state.tensors if self.config.sharing == "global" else {})
+        # The file of start_from lies where the run was configured: a client's own extractor
+        # begins with what the server read, whatever machine the client trains on.
+        first = bool(self.config.start_from) and card.accepted == 0
+        return Payload(state.tensors if self.config.sharing == "global" or first else {})
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         shared = self.config.sharing == "global"
         extractor = self.extractors.new(client.shape).to(client.device)  # theta_k <- theta
-        theta = download.tensors if shared else client.kept
+        theta = download.tensors if shared else {**client.kept, **download.tensors}
         extractor.load_state_dict({name: theta[name] for name in extractor.state_dict()})
 
+        rare = examined(client, extractor, ctx) if shared else None
+
         # Freeze the extractor, train the model (eq. 3-6).
+        draw = ctx.streams.torch("draw.phase1", round=ctx.round, client=client.name)
+
+        def loss_of_model(batch: Batch) -> Tensor:
+            if self.config.phase1 == "drawn":
+                return drawn_loss(client.model, extractor, batch, self.config.mu, draw)
+            return model_loss(client.model, extractor, batch, self.config.mu)
+
         with frozen(extractor):
             loss = fit(
                 client,
                 {"model": Learner(client.model, ctx.train.lr)},
-                lambda batch: model_loss(client.model, extractor, batch, self.config.mu),
+                loss_of_model,
                 epochs=ctx.train.epochs,
                 ctx=ctx,
                 beside=enhanced_once(client, extractor, ctx),
             )
         if self.config.sharing == "frozen":
+            client.kept |= download.tensors
             return Upload(loss, meta={"zeros": 0.0})
 
         # Freeze the model, train the extractor (eq. 7-9).
         zeros = ShareOfZeros()
+        learner = Learner.of_received if shared else Learner
         with frozen(client.model):
             fit(
                 client,
-                {"extractor": Learner(extractor, self.config.extractor_lr)},
+                {"extractor": learner(extractor, self.config.extractor_lr)},
                 lambda batch: extractor_loss(client.model, extractor, batch, zeros),
                 epochs=self.config.extractor_epochs,
                 ctx=ctx,
+                share=self.config.extractor_share,
             )
-        if not shared:
+        if rare is not None:
+            rare.put_back(extractor)
+        if not shared or self.config.inference == "both":
             client.kept |= extractor.state_dict()
         return Upload(loss, extractor.state_dict() if shared else {}, {"zeros": zeros.share()})
 
@@ -136,12 +173,23 @@ class PFedES(Method[PFedESConfig]):
             return state
         return State(averaged(uploads, ctx))  # eq. 10
 
+    def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
+        """With inference = "both", G is the client's own as it left it: no more has to travel."""
+        if self.config.inference == "raw":
+            return client.model
+        extractor = self.extractors.new(client.shape).to(client.device)
+        own = {name: client.kept[name] for name in extractor.state_dict() if name in client.kept}
+        if not own:  # before its first round
+            return client.model
+        extractor.load_state_dict(own)
+        return BothViews(client.model, extractor)
+
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        shared = self.config.sharing == "global"
-        theta = required(self.extractors.spec(card.shape, ctx) if shared else {})
-        return Wire(
-            down=WireSpec((theta,)), up=WireSpec((theta,), {"zeros": Number(float, most=1)})
-        )
+        theta, nothing = self.extractors.spec(card.shape, ctx), required({})
+        zeros = {"zeros": Number(float, most=1)}
+        if self.config.sharing == "global":
+            return Wire(WireSpec((required(theta),)), WireSpec((required(theta),), zeros))
+        return Wire(WireSpec((Group(({}, theta)),)), WireSpec((nothing,), zeros))
 
 
 def enhanced_once(client: Client, extractor: nn.Module, ctx: Context) -> Tensor | None:
@@ -152,19 +200,19 @@ def enhanced_once(client: Client, extractor: nn.Module, ctx: Context) -> Tensor 
     layout = torch.channels_last if is_image(client.shape) else torch.contiguous_format
     enhanced = torch.empty(shape, device=client.device, memory_format=layout)
     places = iter(enhanced.split(ctx.train.batch_size))
-    survey(
-        client,
-        extractor,
-        lambda batch: next(places).copy_(extractor(batch.x)),
-        batch_size=ctx.train.batch_size,
-    )
+    with computing(client.precision or ctx.train.precision, client.device):
+        survey(
+            client,
+            extractor,
+            lambda batch: next(places).copy_(extractor(batch.x)),
+            batch_size=ctx.train.batch_size,
+        )
     return enhanced
 
 
 def model_loss(model: nn.Module, extractor: nn.Module, batch: Batch, mu: float) -> Tensor:
     """mu * CE(F(G(x)), y) + (1 - mu) * CE(F(x), y), eq. 3-5."""
-    with torch.no_grad():
-        enhanced = extractor(batch.x) if batch.beside is None else batch.beside
+    enhanced = _enhanced(extractor, batch)
     if mixes_samples(model):
         raw_logits = model(batch.x)  # the only pass that running statistics may learn from
         with statistics_resting(model):
@@ -175,6 +223,35 @@ def model_loss(model: nn.Module, extractor: nn.Module, batch: Batch, mu: float) 
     return mu * F.cross_entropy(enhanced_logits, batch.y) + (1 - mu) * F.cross_entropy(
         raw_logits, batch.y
     )
+
+
+def drawn_loss(
+    model: nn.Module, extractor: nn.Module, batch: Batch, mu: float, draw: torch.Generator
+) -> Tensor:
+    """CE(F(z), y), where z is G(x) with probability mu and x otherwise.
+
+    Its expectation, and that of its gradient, is the loss of eq. 3-5. Where samples of a batch
+    influence each other, that holds only if all of them are enhanced or none: there the batch is
+    drawn as a whole, and running statistics learn from raw batches alone.
+    """
+    enhanced = _enhanced(extractor, batch)
+    if mixes_samples(model):
+        if torch.rand((), generator=draw).item() >= mu:
+            return F.cross_entropy(model(batch.x), batch.y)
+        with statistics_resting(model):
+            return F.cross_entropy(model(enhanced), batch.y)
+    chosen = (torch.rand(len(batch), generator=draw) < mu).to(batch.x.device)
+    along = (-1, *[1] * (batch.x.dim() - 1))
+    return F.cross_entropy(model(torch.where(chosen.view(along), enhanced, batch.x)), batch.y)
+
+
+def _enhanced(extractor: nn.Module, batch: Batch) -> Tensor:
+    """G(x), of all samples even if few are drawn: a step then costs the same every time."""
+    if batch.beside is not None:
+        return batch.beside
+    with torch.no_grad():
+        enhanced: Tensor = extractor(batch.x)
+    return enhanced
 
 
 def extractor_loss(

@@ -2,10 +2,11 @@
 
 from typing import Literal
 
-from pfedes.client import Client
-from pfedes.methods.base import Context, Method, MethodConfig, Upload
-from pfedes.payload import Payload
-from pfedes.training import fit_labels
+from pfedes.core.client import Client
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload
+from pfedes.core.training import fit_labels
+from pfedes.methods.base import Method, MethodConfig, Upload
 
 
 class StandaloneConfig(MethodConfig):

@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pfedes.core.shapes import Shape, described, is_image
 from pfedes.errors import ModelError
 from pfedes.models.convolution import ImageConv2d
-from pfedes.shape import Shape, described, is_image
 
 REPRESENTATION = 500
 
@@ -16,7 +16,15 @@ class CNN(nn.Module):
     Any image of 16x16 or more will do: the first linear layer follows the input.
     """
 
-    def __init__(self, classes: int, shape: Shape, *, conv2: int, fc1: int) -> None:
+    def __init__(
+        self,
+        classes: int,
+        shape: Shape,
+        *,
+        conv2: int,
+        fc1: int,
+        representation: int = REPRESENTATION,
+    ) -> None:
         super().__init__()
         if not is_image(shape):
             raise ModelError(f"a CNN is for images, the inputs are {described(shape)}")
@@ -27,11 +35,11 @@ class CNN(nn.Module):
         self.conv1 = ImageConv2d(channels, 16, 5)
         self.conv2 = nn.Conv2d(16, conv2, 5)
         self.fc1 = nn.Linear(conv2 * rows * columns, fc1)
-        self.fc2 = nn.Linear(fc1, REPRESENTATION)
-        self.fc3 = nn.Linear(REPRESENTATION, classes)
+        self.fc2 = nn.Linear(fc1, representation)
+        self.fc3 = nn.Linear(representation, classes)
 
     def represent(self, x: Tensor) -> Tensor:
-        """The 500 numbers that the last layer classifies."""
+        """The numbers, 500 in the paper, that the last layer classifies."""
         # The greatest is the same before and after ReLU; after it, a quarter is left to go through.
         x = F.relu(F.max_pool2d(self.conv1(x), 2), inplace=True)
         x = F.relu(F.max_pool2d(self.conv2(x), 2), inplace=True)

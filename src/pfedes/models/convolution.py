@@ -31,10 +31,14 @@ class ImageConv2d(nn.Conv2d):
         plain = self.out_channels > FEW and not input.requires_grad
         if plain or input.dim() != 4 or input.device.type != "cpu":
             return super().forward(input)
+        assert self.bias is not None, "made with one"
+        given: tuple[Tensor, ...] = input, self.weight, self.bias
+        if torch.is_autocast_enabled("cpu"):
+            # As autocast does for a convolution of torch's. Out here, so that forward and backward
+            # see one type of numbers, and each gradient becomes float32 again by itself.
+            given = tuple(tensor.to(torch.get_autocast_dtype("cpu")) for tensor in given)
         # torch's own annotations do not know what a function of one's own returns.
-        return _Convolution.apply(  # type: ignore[no-any-return,no-untyped-call]
-            input, self.weight, self.bias, self.margin
-        )
+        return _Convolution.apply(*given, self.margin)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Convolution(torch.autograd.Function):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pfedes.core.shapes import IMAGES, ROWS, SIGNALS, Shape
 from pfedes.errors import ModelError
 from pfedes.models.convolution import ImageConv2d
-from pfedes.shape import IMAGES, ROWS, SIGNALS, Shape
 
 Activation = Literal["relu", "none", "tanh"]
 
@@ -70,6 +70,18 @@ class RowExtractor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.final(self.fc2(F.relu(self.fc1(x), inplace=True)))
+
+
+class Residual(nn.Module):
+    """Adds what an extractor makes of an input to the input itself: x + G(x)."""
+
+    def __init__(self, change: nn.Module) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, x: Tensor) -> Tensor:
+        enhanced: Tensor = x + self.change(x)
+        return enhanced
 
 
 _BY_RANK: dict[int, Callable[[int, int, Activation], nn.Module]] = {

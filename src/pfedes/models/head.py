@@ -1,6 +1,6 @@
 """A model in two parts: what makes the representation, and the head that classifies it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
@@ -45,17 +45,33 @@ def head_of(model: nn.Module) -> nn.Linear:
     return heads[-1]
 
 
-def represent(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The representation, which is the input of the head, and the logits, from one pass."""
-    with _listening(head_of(model)) as heard:
+def head_parameters(model: nn.Module) -> frozenset[str]:
+    """The names of the head's parameters in the whole model."""
+    own = {id(parameter) for parameter in head_of(model).parameters()}
+    return frozenset(name for name, found in model.named_parameters() if id(found) in own)
+
+
+def represent(
+    model: nn.Module, x: Tensor, fuse: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The representation, which is the input of the head, and the logits, from one pass.
+
+    With `fuse`, the head classifies what that makes of the representation, which is then returned.
+    """
+    with _listening(head_of(model), fuse) as heard:
         logits: Tensor = model(x)
     return heard[0], logits
 
 
 @contextmanager
-def _listening(head: nn.Linear) -> Iterator[list[Tensor]]:
+def _listening(head: nn.Linear, fuse: Callable[[Tensor], Tensor] | None) -> Iterator[list[Tensor]]:
     heard: list[Tensor] = []
-    handle = head.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+
+    def hear(_: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor | None:
+        heard.append(inputs[0] if fuse is None else fuse(inputs[0]))
+        return None if fuse is None else heard[-1]
+
+    handle = head.register_forward_pre_hook(hear)
     try:
         yield heard
     finally:

@@ -14,10 +14,14 @@ from pfedes.config import Config
 from pfedes.data import sources
 from pfedes.data.sources import DataConfig
 from pfedes.fleet.serial import with_threads
+from pfedes.methods import _low_rank as low_rank
+from pfedes.methods._shared_model import architecture
+from pfedes.methods.fedkd import FedKDConfig
+from pfedes.methods.pfedes import PFedESConfig
 from pfedes.models import build_model, channels_last
-from pfedes.paper.models import parameters
+from pfedes.paper.experiments.models import parameters
 from pfedes.paper.scale import PHASE_1, PHASE_2
-from pfedes.sweep import Cell
+from pfedes.sweep.cells import Cell
 
 START_UP = 3.0  # seconds until a run trains
 STEPS = 4  # that are timed
@@ -56,7 +60,12 @@ def round_seconds(config: Config) -> float:
         _sample_seconds(name, config.train.batch_size, dataset.classes, dataset.shape)
         for name in pool
     ) / len(pool)
-    return samples * step * _work(config)
+    seconds = samples * step * _work(config)
+    if isinstance(config.method, FedKDConfig) and config.method.compression:
+        shared = architecture(config.method.shared_model, pool)
+        # Every client that is asked decomposes its update, and the server their mean.
+        seconds += (asked + 1) * _decomposing_seconds(shared, dataset.classes, dataset.shape)
+    return seconds
 
 
 def state_bytes(config: Config) -> int:
@@ -75,10 +84,11 @@ def state_bytes(config: Config) -> int:
 def _work(config: Config) -> float:
     """What a method computes in an epoch, as a multiple of Standalone."""
     method, epochs = config.method, config.train.epochs
-    if method.name == "pfedes":
-        if getattr(method, "sharing", "") == "frozen":
-            return PHASE_1
-        return PHASE_1 + PHASE_2 * getattr(method, "extractor_epochs", epochs) / epochs
+    if isinstance(method, PFedESConfig):
+        phase1 = PHASE_1 if method.phase1 == "both" else PHASE_1 / 2
+        if method.sharing == "frozen":
+            return phase1
+        return phase1 + PHASE_2 * method.extractor_epochs * method.extractor_share / epochs
     return {"fml": 1.9, "fedkd": 2.0, "fedproto": 1 + 0.37 / epochs}.get(method.name, 1.0)
 
 
@@ -93,6 +103,18 @@ class _Facts:
 def _facts(config: DataConfig) -> _Facts:
     dataset = sources.load(config)
     return _Facts(len(dataset), len(dataset.class_names), dataset.shape)
+
+
+@cache
+def _decomposing_seconds(name: str, classes: int, shape: tuple[int, int, int]) -> float:
+    update = build_model(name, classes, shape).state_dict()
+    times = []
+    with with_threads(1):
+        for _ in range(2):
+            began = time.perf_counter()
+            low_rank.compress(update, 0.95)
+            times.append(time.perf_counter() - began)
+    return min(times)
 
 
 @cache

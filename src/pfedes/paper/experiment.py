@@ -13,10 +13,10 @@ from pfedes.config import Config
 from pfedes.files import parse_json, publish, read
 from pfedes.paper.record import Record, not_converged
 from pfedes.paper.scale import Scale
-from pfedes.paper.setting import Setting
-from pfedes.run import Run, open_run
-from pfedes.sweep import Cell
-from pfedes.table import Table
+from pfedes.paper.scenario import Setting
+from pfedes.results.run import Run, open_run
+from pfedes.results.table import Table
+from pfedes.sweep.cells import Cell
 
 NOT_RUN = "not run yet"
 

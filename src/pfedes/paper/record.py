@@ -10,15 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pfedes.config import Config, configure
+from pfedes.config import Config, stored_config
 from pfedes.errors import DamageError
 from pfedes.files import parse_json, publish, read, writing
-from pfedes.population import client_names
-from pfedes.recorder import Row
-from pfedes.report.formats import counted
+from pfedes.formatting import counted
+from pfedes.population.base import client_names
+from pfedes.results.summary import Row
 
-KEPT = ("config.toml", "summary.json", "rounds.jsonl")
-CLIENTS, PACKED = "clients.jsonl", "clients.jsonl.gz"
+KEPT = ("config.toml", "summary.json")
+ROUNDS, CLIENTS = "rounds.jsonl", "clients.jsonl"
+PACKED = ".gz"
+"""Rows are packed in an archive. Rounds were not always: both are read."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,13 @@ class Record:
         """The record in a directory; None where no such run is finished there."""
         if not all((directory / name).is_file() for name in KEPT):
             return None
-        config = configure(directory / "config.toml")
+        if not any((directory / name).is_file() for name in (ROUNDS, ROUNDS + PACKED)):
+            return None
+        config = stored_config(directory / "config.toml")
         if config.result_digest() != wanted.result_digest():
             return None  # a default has changed since
         summary = parse_json(path := directory / "summary.json", read(path))
-        rounds = list(_rows(directory / "rounds.jsonl"))
+        rounds = list(_rows(directory, ROUNDS))
         try:
             if summary["rounds"] < config.train.rounds or len(rounds) < summary["rounds"]:
                 return None
@@ -65,7 +69,7 @@ class Record:
     @cached_property
     def learned(self) -> list[float]:
         """The accuracies of those clients that were ever selected: the rest is as it began."""
-        learned = {row["client"] for row in self._client_rows() if row["status"] == "ok"}
+        learned = {row["client"] for row in _rows(self.directory, CLIENTS) if row["status"] == "ok"}
         accuracies = self.summary["accuracies"]
         names = sorted(client_names(len(accuracies)))  # a summary's order
         return [value for name, value in zip(names, accuracies, strict=True) if name in learned]
@@ -73,9 +77,7 @@ class Record:
     @property
     def diverged(self) -> int:
         """How many answers were lost to a loss that was no longer finite."""
-        return sum(
-            "no longer finite" in event["reason"] for event in self.summary["failed_clients"]
-        )
+        return sum(map(_is_not_finite, self.summary["failed_clients"]))
 
     def archive(self, directory: Path) -> None:
         """Copies the record, and what was measured on its run, without any state.
@@ -84,9 +86,10 @@ class Record:
         """
         with writing(directory):
             directory.mkdir(parents=True, exist_ok=True)
-        packed = self.directory / PACKED
-        rows = read(packed) if packed.is_file() else _packed(read(self.directory / CLIENTS))
-        publish(directory / PACKED, rows)
+        for name in (CLIENTS, ROUNDS):
+            packed = self.directory / f"{name}{PACKED}"
+            rows = read(packed) if packed.is_file() else _packed(read(self.directory / name))
+            publish(directory / packed.name, rows)
         measured = {path.name for path in self.directory.glob("*.json")}
         for name in (*sorted(measured.difference(KEPT)), *KEPT):
             content = read(self.directory / name)
@@ -97,26 +100,28 @@ class Record:
                 content = json.dumps(kept, indent=2).encode()
             publish(directory / name, content)
 
-    def _client_rows(self) -> Iterator[Any]:
-        packed = self.directory / PACKED
-        if not packed.is_file():
-            return _rows(self.directory / CLIENTS)
-        try:
-            content = gzip.decompress(read(packed))
-        except (OSError, EOFError, zlib.error):
-            raise DamageError(f"{packed} is damaged") from None
-        return _parsed(packed, content)
+
+def _is_not_finite(event: Row) -> bool:
+    if "code" in event:
+        return bool(event["code"] == "not finite")
+    return "no longer finite" in event["reason"]  # records from before there were codes
 
 
 def _packed(rows: bytes) -> bytes:
     return gzip.compress(rows, mtime=0)  # the same rows, the same file
 
 
-def _rows(path: Path) -> Iterator[Any]:
-    return _parsed(path, read(path))
-
-
-def _parsed(path: Path, content: bytes) -> Iterator[Any]:
+def _rows(directory: Path, name: str) -> Iterator[Any]:
+    """The rows of a file of a run, packed or not."""
+    path = directory / f"{name}{PACKED}"
+    if not path.is_file():
+        path = directory / name
+        content = read(path)
+    else:
+        try:
+            content = gzip.decompress(read(path))
+        except (OSError, EOFError, zlib.error):
+            raise DamageError(f"{path} is damaged") from None
     for line in content.splitlines():
         yield parse_json(path, line)
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pfedes.report.grid import MOST_ROWS, Cell, Grid, number, share, shortened, text
+from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
+from pfedes.results.summary import total
 
 if TYPE_CHECKING:
-    from pfedes.recorder import Row
-    from pfedes.run import Run
-    from pfedes.simulation import Simulation
+    from pfedes.population.simulation import Simulation
+    from pfedes.results.run import Run
+    from pfedes.results.summary import Row
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,20 @@ def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
     standings = sorted(
         run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
     )
-    rows: list[list[Cell]] = []
+    rows: list[list[GridCell]] = []
     for name, standing in standings[:MOST_ROWS]:
         scores, done = standing.scores, work.get(name, _Work())
         right = f"{scores.test_correct} of {scores.test_total}"
         row = [
             text(name),
             share(scores.accuracy),
-            Cell(right, scores.test_correct),
+            GridCell(right, scores.test_correct),
             share(scores.val_accuracy),
         ]
         if simulation is not None:
             row.append(text(simulation.population.architectures[name]))
             row.append(number(simulation.population.sizes[name]))
-        rows.append([*row, number(done.rounds), number(done.floats), number(done.flops)])
+        rows.append([*row, number(done.rounds), number(done.floats), flops(done.flops)])
     known = ["model", "train samples"] if simulation is not None else []
     return Grid(
         "Clients, worst-off first",
@@ -70,7 +71,7 @@ def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
 class _Work:
     rounds: int = 0  # in which it was accepted
     floats: int = 0
-    flops: int = 0
+    flops: int | None = 0  # None where the client withholds it
 
 
 def _work_of(rows: "Sequence[Row]") -> dict[str, _Work]:
@@ -79,5 +80,5 @@ def _work_of(rows: "Sequence[Row]") -> dict[str, _Work]:
         done = work.setdefault(row["client"], _Work())
         done.rounds += row["status"] == "ok"
         done.floats += row["floats_up"]
-        done.flops += row["flops"]
+        done.flops = total([done.flops, row["flops"]])
     return work

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pfedes.formatting import count, counted, listed, percent
 from pfedes.report.figures import (
     Curve,
     compared_accuracy_figure,
@@ -20,14 +21,13 @@ from pfedes.report.figures import (
     compared_costs_figure,
     distinct_styles,
 )
-from pfedes.report.formats import count, counted, percent
-from pfedes.report.grid import MOST_ROWS, Cell, Grid, number, share, shortened, text
+from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
 from pfedes.report.svg import inline_svg
 from pfedes.report.template import fill
 
 if TYPE_CHECKING:
-    from pfedes.recorder import Row
-    from pfedes.run import Run
+    from pfedes.results.run import Run
+    from pfedes.results.summary import Row
 
 MOST_LINES = 10  # in a figure; the best by validation of more
 OF_NO_MATTER = {"seed", "compare", "runtime"}
@@ -54,9 +54,16 @@ class Entry:
         """Of the best round, mean over runs; 0 where nothing was validated."""
         return statistics.fmean(run.manifest.best_validation or 0 for run in self.runs)
 
+    @property
+    def trained(self) -> bool:
+        """Whether every run has a round that succeeded; else its accuracies are of no training."""
+        return all(run.trained for run in self.runs)
+
     def mean(self, key: str) -> float | None:
-        """None where a run has none."""
-        values = [summary[key] for summary in self.summaries]
+        """None where a run has none; nor do runs that trained nobody have an accuracy."""
+        if "accuracy" in key and not self.trained:
+            return None
+        values = [summary.get(key, 0) for summary in self.summaries]
         return None if None in values else statistics.fmean(values)
 
 
@@ -70,7 +77,6 @@ def render_comparison(runs: "Sequence[Run]", page: Path) -> str:
     curves = [
         _curve(entry, labels[id(entry)], style) for entry, style in zip(drawn, styles, strict=True)
     ]
-    best = entries[0]
     return fill(
         "comparison.html",
         title=_title(entries),
@@ -78,8 +84,9 @@ def render_comparison(runs: "Sequence[Run]", page: Path) -> str:
         datasets=sorted({run.config.data.source for run in runs}),
         methods=len({entry.method for entry in entries}),
         seeds=sorted({run.config.seed for run in runs}),
-        best=labels[id(best)],
-        best_accuracy=best.mean("mean_accuracy"),
+        best=_winner(entries, labels),
+        best_accuracy=entries[0].mean("mean_accuracy"),
+        untrained=[labels[id(entry)] for entry in entries if not entry.trained],
         unfinished=sum(not run.finished for run in runs),
         results=_result_grid(entries, labels),
         undrawn=len(entries) - len(drawn),
@@ -90,6 +97,21 @@ def render_comparison(runs: "Sequence[Run]", page: Path) -> str:
         differences=_difference_grid(entries, labels),
         listing=_run_grid(runs, entries, labels, page),
     )
+
+
+def _last_rounds(entries: Sequence[Entry]) -> int:
+    """Over how many rounds the last accuracy is averaged: ten, if there were so many."""
+    rounds = [summary["rounds"] for entry in entries for summary in entry.summaries]
+    return min(10, max(rounds, default=10))
+
+
+def _winner(entries: Sequence[Entry], labels: Mapping[int, str]) -> str:
+    """Who reached the highest accuracy; several that are equal as printed are all named."""
+    highest = percent(entries[0].mean("mean_accuracy"))
+    if entries[0].mean("mean_accuracy") is None:
+        return "nobody"
+    first = [labels[id(e)] for e in entries if percent(e.mean("mean_accuracy")) == highest]
+    return first[0] if len(first) == 1 else f"a tie of {listed(first, 4)}"
 
 
 def _title(entries: Sequence[Entry]) -> str:
@@ -170,6 +192,7 @@ def _curve(entry: Entry, label: str, style: Mapping[str, Any]) -> Curve:
 
 def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:
     goals = sorted({t["accuracy"] for e in entries for s in e.summaries for t in s["targets"]})
+    server_trains = any(entry.mean("flops_server") for entry in entries)
     rows = []
     for entry in entries[:MOST_ROWS]:
         worst = statistics.fmean(min(summary["accuracies"]) for summary in entry.summaries)
@@ -178,14 +201,17 @@ def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:
         rows.append(
             [
                 text(labels[id(entry)]),
-                _with_spread([summary["mean_accuracy"] for summary in entry.summaries]),
+                _with_spread([summary["mean_accuracy"] for summary in entry.summaries])
+                if entry.trained
+                else share(None),
                 share(entry.mean("std_accuracy")),
-                share(worst),
+                share(worst if entry.trained else None),
                 share(entry.mean("best_accuracy")),
                 share(entry.mean("last10_accuracy")),
                 number(floats),
-                number(entry.mean("flops")),
-                Cell(f"{seconds:.0f} s", seconds),
+                flops(entry.mean("flops")),
+                *([flops(entry.mean("flops_server"))] if server_trains else []),
+                GridCell(f"{seconds:.0f} s", seconds),
                 *(_until(entry, goal) for goal in goals),
                 number(len(entry.runs)),
             ]
@@ -194,7 +220,9 @@ def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:
         "Results, means over seeds",
         [
             *("method", "accuracy", "over clients", "worst client", "best by val."),
-            *("last 10", "floats", "FLOP", "time"),
+            *(f"last {_last_rounds(entries)}", "floats", "FLOP"),
+            *(["server FLOP"] if server_trains else []),
+            "time",
             *(f"until {100 * goal:g} %" for goal in goals),
             "runs",
         ],
@@ -203,13 +231,13 @@ def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:
     )
 
 
-def _with_spread(values: Sequence[float]) -> Cell:
+def _with_spread(values: Sequence[float]) -> GridCell:
     mean = statistics.fmean(values)
     spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return Cell(f"{100 * mean:.2f}{spread} %", mean)
+    return GridCell(f"{100 * mean:.2f}{spread} %", mean)
 
 
-def _until(entry: Entry, goal: float) -> Cell:
+def _until(entry: Entry, goal: float) -> GridCell:
     """The mean round in which an accuracy was first reached, if all runs reached it."""
     reached = [
         target["round"]
@@ -218,9 +246,9 @@ def _until(entry: Entry, goal: float) -> Cell:
         if target["accuracy"] == goal and target["round"] is not None
     ]
     if len(reached) < len(entry.runs):
-        return Cell("-")
+        return GridCell("-")
     mean = statistics.fmean(reached)
-    return Cell(f"{mean:g}", mean)
+    return GridCell(f"{mean:g}", mean)
 
 
 def _difference_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid | None:
@@ -252,10 +280,10 @@ def _run_grid(
         trouble = len(summary["rejected_uploads"]) + len(summary["failed_clients"])
         rows.append(
             [
-                Cell(str(run.directory), link=_link(run.directory / "report.html", page)),
+                GridCell(str(run.directory), link=_link(run.directory / "report.html", page)),
                 text(of[id(run)]),
-                Cell(str(summary["seed"]), summary["seed"]),
-                Cell(rounds, summary["rounds"]),
+                GridCell(str(summary["seed"]), summary["seed"]),
+                GridCell(rounds, summary["rounds"]),
                 share(summary["mean_accuracy"]),
                 number(trouble),
             ]

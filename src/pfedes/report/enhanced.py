@@ -9,14 +9,14 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from pfedes.core.payload import State
 from pfedes.errors import DamageError
 from pfedes.methods.pfedes import PFedES
-from pfedes.payload import State
 from pfedes.report.figures import STYLE
 
 if TYPE_CHECKING:
-    from pfedes.run import Run
-    from pfedes.simulation import Simulation
+    from pfedes.population.simulation import Simulation
+    from pfedes.results.run import Run
 
 Pictures = NDArray[np.float32]
 """Images (n, height, width, 3), or (n, height, width) where they are grey; values in 0..1."""

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 from numpy.typing import NDArray
 
-from pfedes.report.formats import count
+from pfedes.formatting import count
 
 # Of Okabe and Ito's colour-blind-safe palette, without its yellow, which white paper swallows.
 BLUE, ORANGE = "#0072b2", "#d55e00"
 AMBER, SKY, GREEN, PURPLE = "#e69f00", "#56b4e9", "#009e73", "#cc79a7"
+BROWN, TEAL, CRIMSON, VIOLET, OLIVE = "#8c510a", "#01665e", "#a50f15", "#54278f", "#6b6b00"
 INK, GREY, GRID = "#1a1a1a", "#767676", "#dddddd"
 
 STYLE: dict[Any, Any] = {
@@ -44,6 +45,11 @@ PALETTE: dict[str, dict[str, Any]] = {
     "lg_fedavg": {"color": PURPLE, "linestyle": "-.", "marker": "<"},
     "fd": {"color": SKY, "linestyle": "-", "marker": ">"},
     "fedproto": {"color": BLUE, "linestyle": "--", "marker": "P"},
+    "fedssa": {"color": BROWN, "linestyle": "-", "marker": "p"},
+    "fedgh": {"color": TEAL, "linestyle": "-.", "marker": "d"},
+    "fedre": {"color": CRIMSON, "linestyle": "--", "marker": "H"},
+    "fedtgp": {"color": VIOLET, "linestyle": "-", "marker": "8"},
+    "fedmrl": {"color": OLIVE, "linestyle": "-.", "marker": "X"},
 }
 """How each built-in method is drawn, everywhere: no two differ in colour alone."""
 
@@ -146,11 +152,16 @@ def distribution_figure(accuracies: Sequence[float]) -> Figure:
     return figure
 
 
-def partition_figure(counts: NDArray[np.int64], class_names: Sequence[str]) -> Figure:
-    """Which client (row) holds how much of which class: a dot per pair, its area the share."""
+def partition_figure(
+    counts: NDArray[np.int64], class_names: Sequence[str], names: Sequence[str] = ()
+) -> Figure:
+    """Which client (row) holds how much of which class: a dot per pair, its area the share.
+
+    Participants have names of their own, which are shown instead of numbers.
+    """
     clients, classes = counts.nonzero()
     held = counts[clients, classes]
-    width = min(16.0, 3.0 + 0.28 * len(counts))
+    width = min(16.0, max(4.4, 3.0 + 0.28 * len(counts)))  # with fewer the title would be cut off
     height = min(14.0, 1.6 + 0.28 * len(class_names))
     cell = 72 * min((width - 1.5) / len(counts), (height - 1.2) / len(class_names))
     with mpl.rc_context(STYLE):
@@ -170,12 +181,18 @@ def partition_figure(counts: NDArray[np.int64], class_names: Sequence[str]) -> F
             ylabel="class",
             xlim=(-0.6, len(counts) - 0.4),
             ylim=(len(class_names) - 0.4, -0.6),
-            title=f"largest dot: {counts.max():,} samples of one class",
         )
+        # Over the whole figure: long names of classes leave too little room over the axes.
+        title = f"largest dot: {counts.max():,} samples of one class"
+        figure.suptitle(title, fontsize=mpl.rcParams["axes.titlesize"])
         if len(class_names) <= 40:
             # Class names are folders' or somebody else's: a dollar sign is no formula.
             axes.set_yticks(range(len(class_names)), class_names, parse_math=False)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20))
+        if names:
+            axes.set(xlabel="participant")
+            axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20))
     return figure
 
 

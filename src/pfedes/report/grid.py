@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pfedes.report.formats import count, percent
+from pfedes.formatting import WITHHELD, count, percent
 
 MOST_ROWS = 50
 """A page stays small and quick however many clients, rounds or failures there are."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """Text, the number it sorts by if it is one, and where it leads to, if anywhere."""
 
     text: str
@@ -24,7 +24,7 @@ class Grid:
 
     caption: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[GridCell]]
     note: str = ""
     ascending: int | None = None  # the column it comes sorted by
     sortable: bool = True
@@ -32,19 +32,24 @@ class Grid:
     def is_numeric(self, column: int) -> bool:
         """Whether a column is set flush right: numbers, or the want of them."""
         cells = [row[column] for row in self.rows]
-        return all(cell.value is not None or cell.text == "-" for cell in cells)
+        return all(cell.value is not None or cell.text in ("-", WITHHELD) for cell in cells)
 
 
-def text(words: str) -> Cell:
-    return Cell(words)
+def text(words: str) -> GridCell:
+    return GridCell(words)
 
 
-def number(value: float | None) -> Cell:
-    return Cell(count(value), value)
+def number(value: float | None) -> GridCell:
+    return GridCell(count(value), value)
 
 
-def share(value: float | None) -> Cell:
-    return Cell(percent(value), value)
+def flops(value: float | None) -> GridCell:
+    """A number; participants of a federation keep it to themselves."""
+    return number(value) if value is not None else GridCell(WITHHELD)
+
+
+def share(value: float | None) -> GridCell:
+    return GridCell(percent(value), value)
 
 
 def shortened(total: int, what: str, where: str) -> str:

@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from pfedes.formatting import between, listed
 from pfedes.report.figures import partition_figure
-from pfedes.report.formats import between, listed
 from pfedes.report.grid import MOST_ROWS, Grid, number, text
 
 if TYPE_CHECKING:
-    from pfedes.population import Population
-    from pfedes.simulation import Simulation
+    from pfedes.population.base import Population
+    from pfedes.population.simulation import Simulation
 
 MOST_CLASSES = 12  # named in a row; the picture shows the others too
 
@@ -59,7 +59,11 @@ def holdings_of(simulation: "Simulation") -> Holdings:
             rows,
             ascending=0,
         ),
-        figure=partition_figure(counts[:MOST_ROWS], names),
+        figure=partition_figure(
+            counts[:MOST_ROWS],
+            names,
+            population.names[:MOST_ROWS] if simulation.config.participants else (),
+        ),
     )
 
 

@@ -5,21 +5,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pfedes
 from pfedes.errors import PfedesError
+from pfedes.formatting import computed, count, counted, measured, percent
 from pfedes.report.clients import Spread, client_grid
 from pfedes.report.enhanced import SCALING, enhanced_figure, enhanced_pairs
 from pfedes.report.figures import accuracy_figure, distribution_figure
-from pfedes.report.formats import count, counted, measured, percent
-from pfedes.report.grid import MOST_ROWS, Cell, Grid, number, share, shortened, text
+from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
 from pfedes.report.holdings import holdings_of
 from pfedes.report.svg import inline_svg
 from pfedes.report.template import fill
 from pfedes.report.wire import wire_report
+from pfedes.version import __version__
 
 if TYPE_CHECKING:
-    from pfedes.run import Run
-    from pfedes.simulation import Simulation
+    from pfedes.population.simulation import Simulation
+    from pfedes.results.run import Run
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,15 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
 
 
 def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
-    """What the run was about, if its data is still there and still the same; else why not."""
+    """What the run was about, from its data or what it kept of it; else why it is not known."""
     try:
         simulation = run.simulation
+        if run.environment["data"] != simulation.population.digest:
+            simulation = _stored(run) or simulation
     except PfedesError as error:
-        return None, str(error)
+        if (stored := _stored(run)) is None:
+            return None, str(error)
+        simulation = stored
     if not simulation.population.is_here:
         return None, "participants keep their models and data to themselves"
     if run.environment["data"] != simulation.population.digest:
@@ -84,6 +88,13 @@ def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
     if set(simulation.population.names) != run.manifest.clients.keys():
         return None, "config.toml does not describe the clients that the run has"
     return simulation, ""
+
+
+def _stored(run: "Run") -> "Simulation | None":
+    try:
+        return run.stored
+    except PfedesError:  # damaged, or of other data: as if nothing had been kept
+        return None
 
 
 def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, str]]:
@@ -116,6 +127,7 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
             f"learning rate {train.lr:g}"
         ),
     )
+    yield "precision", " and ".join(config.precisions)
     yield "aggregation", config.aggregation.kind
     yield "seed", str(config.seed)
     about = run.environment
@@ -123,7 +135,7 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
         "made by",
         (
             f"pfedes {about.get('pfedes', '?')}, torch {about['torch_build']}, "
-            f"Python {about.get('python', '?')}; this page by pfedes {pfedes.__version__}"
+            f"Python {about.get('python', '?')}; this page by pfedes {__version__}"
         ),
     )
     yield "made on", f"{about.get('processor') or 'unknown'}, {about.get('cores', '?')} cores"
@@ -145,8 +157,15 @@ def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if summary["last10_accuracy"] is not None:
         meant = counted(min(10, summary["rounds"]), "round")
         yield f"mean of the last {meant}", percent(summary["last10_accuracy"])
+    if summary["best_selected_round"] is not None:
+        best = (
+            f"{percent(summary['best_selected_accuracy'])}, round {summary['best_selected_round']}"
+        )
+        yield "best round's selected clients (the authors' rule)", best
     for target in summary["targets"]:
-        costs = f"{count(target['floats'])} floats, {measured(target['flops'], 'FLOP')}"
+        costs = f"{count(target['floats'])} floats, {computed(target['flops'])}"
+        if "flops_server" in target:
+            costs += f" and {computed(target['flops_server'])} by the server"
         reached = f"round {target['round']}: {costs}"
         yield (
             f"until {percent(target['accuracy'])}",
@@ -164,12 +183,15 @@ def _costs(summary: Mapping[str, Any], tasks: int) -> Iterator[tuple[str, str]]:
         )
     if tasks:
         both = (summary["floats_down"] + summary["floats_up"]) / tasks
-        each = f"{count(both)} floats both ways, {measured(summary['flops'] / tasks, 'FLOP')}"
+        share_of_all = None if summary["flops"] is None else summary["flops"] / tasks
+        each = f"{count(both)} floats both ways, {computed(share_of_all)}"
         yield "for each client and round", each
     if summary["floats_evaluation"]:
         floats = f"{count(summary['floats_evaluation'])} floats, not counted above"
         yield "sent to measure after aggregation", floats
-    yield "computed by clients", measured(summary["flops"], "FLOP")
+    yield "computed by clients", computed(summary["flops"])
+    if "flops_server" in summary:
+        yield "computed by the server", computed(summary["flops_server"])
     yield "time", f"{summary['seconds']:.1f} s"
 
 
@@ -187,16 +209,18 @@ def _partition_words(settings: Mapping[str, Any]) -> str:
 def _round_grid(run: "Run") -> Grid:
     """What each round cost and brought, the latest rounds of many."""
     keys = ("floats_down", "floats_up", "metadata_up")
+    server_trains = any("flops_server" in row for row in run.rounds)
     rows = [
         [
-            Cell(f"{row['round']}" if row["status"] == "ok" else f"{row['round']} (failed)",
+            GridCell(f"{row['round']}" if row["status"] == "ok" else f"{row['round']} (failed)",
                  row["round"]),
             share(row["accuracy"]),
             number(row["selected"]),
             number(row["answered"]),
             *(number(row[key]) for key in keys),
-            number(row["flops"]),
-            Cell(f"{row['seconds']:.1f} s", row["seconds"]),
+            flops(row["flops"]),
+            *([number(row.get("flops_server", 0))] if server_trains else []),
+            GridCell(f"{row['seconds']:.1f} s", row["seconds"]),
         ]
         for row in run.rounds[-MOST_ROWS:]
     ]  # fmt: skip
@@ -205,7 +229,8 @@ def _round_grid(run: "Run") -> Grid:
         [
             *("round", "accuracy", "asked", "answered"),
             *(key.replace("_", " ") for key in keys),
-            *("FLOP", "time"),
+            *(["FLOP", "server FLOP"] if server_trains else ["FLOP"]),
+            "time",
         ],
         rows,
         shortened(len(run.rounds), "rounds, the latest", "rounds.jsonl"),
@@ -230,7 +255,7 @@ def _trouble(summary: Mapping[str, Any]) -> Grid | None:
         "Rejected uploads and failed clients",
         ["client", "round", "what", "reason"],
         [
-            [text(str(client)), Cell(str(round), round), text(what), text(str(reason))]
+            [text(str(client)), GridCell(str(round), round), text(what), text(str(reason))]
             for round, client, what, reason in events[:MOST_ROWS]
         ],
         shortened(len(events), "events, the latest", "clients.jsonl"),

@@ -6,18 +6,7 @@ import re
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from pfedes.report.figures import (
-    AMBER,
-    BLUE,
-    GREEN,
-    GREY,
-    GRID,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    STYLE,
-)
+from pfedes.report.figures import AMBER, BLUE, GREEN, GREY, GRID, INK, ORANGE, PURPLE, SKY, STYLE
 
 SCREEN = 96  # dots per inch of what is drawn as a picture
 

@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-import pfedes
-from pfedes.report.formats import count, counted, listed, measured, percent
+from pfedes.formatting import count, counted, listed, measured, percent
+from pfedes.version import __version__
 
 
 def fill(template: str, **values: Any) -> str:
@@ -31,7 +31,7 @@ def fill(template: str, **values: Any) -> str:
     script = _part("sort.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return pages.get_template(template).render(
-        version=pfedes.__version__,
+        version=__version__,
         style=Markup(_part("style.css")),
         script=Markup(script),
         # A second lock beside the escaping: no other script can run, and nothing can be fetched.

@@ -4,12 +4,12 @@ from typing import Any
 
 from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
 from pfedes.paper.scale import SMOKE, Scale
-from pfedes.paper.setting import Setting, label
+from pfedes.paper.scenario import Setting, label
 from pfedes.paper.theory.bounds import Measurements
 from pfedes.paper.theory.figures import figures
 from pfedes.paper.theory.measuring import PLAIN_SGD, measure
 from pfedes.paper.theory.tables import findings, tables
-from pfedes.run import Run
+from pfedes.results.run import Run
 
 CLIENTS = 3
 """Measured of each run: the first by name."""

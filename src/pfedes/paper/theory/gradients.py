@@ -17,7 +17,7 @@ LOSS_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class View:
+class BatchView:
     """A batch as the proof sees it: the same samples, raw and enhanced."""
 
     raw: Tensor
@@ -51,7 +51,9 @@ class Gradients:
         )
 
 
-def gradients(model: nn.Module, views: Sequence[View], loss: Loss = F.cross_entropy) -> Gradients:
+def gradients(
+    model: nn.Module, views: Sequence[BatchView], loss: Loss = F.cross_entropy
+) -> Gradients:
     """Full gradients, and how a batch's gradients scatter around them: every batch counts once."""
     parameters = list(model.parameters())
     samples, size = sum(len(view.labels) for view in views), sum(p.numel() for p in parameters)
@@ -71,7 +73,7 @@ def gradients(model: nn.Module, views: Sequence[View], loss: Loss = F.cross_entr
 
 @torch.no_grad()
 def mean_losses(
-    model: nn.Module, views: Sequence[View], loss: Loss = F.cross_entropy
+    model: nn.Module, views: Sequence[BatchView], loss: Loss = F.cross_entropy
 ) -> tuple[float, float]:
     """The raw and the enhanced loss over all samples."""
     samples = sum(len(view.labels) for view in views)
@@ -83,7 +85,7 @@ def mean_losses(
     return raw, enhanced
 
 
-class Path:
+class Trajectory:
     """What the way from each point to the next says of L1; both estimates are lower bounds."""
 
     def __init__(self) -> None:
@@ -104,7 +106,7 @@ class Path:
 
 def largest_curvature(
     model: nn.Module,
-    views: Sequence[View],
+    views: Sequence[BatchView],
     loss: Loss = F.cross_entropy,
     *,
     iterations: int = 30,

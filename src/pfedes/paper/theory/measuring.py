@@ -14,27 +14,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from pfedes.client import Client
-from pfedes.clientstore import Version
 from pfedes.config import Config
+from pfedes.core.client import Client
+from pfedes.core.context import Context
+from pfedes.core.payload import whole
+from pfedes.core.protocol import Task
+from pfedes.core.samples import Batch
+from pfedes.core.training import Learner, fit, frozen, mixes_samples
 from pfedes.data.dataset import Progress, silent
-from pfedes.data.samples import Batch
 from pfedes.errors import ConfigError, ModelError, StoreError, unknown
-from pfedes.fleet.base import Task
+from pfedes.fleet.client_host import host_of
 from pfedes.fleet.serial import with_threads
-from pfedes.methods.base import Context
 from pfedes.methods.pfedes import PFedES, enhanced_once, model_loss
 from pfedes.paper.theory.bounds import Curvature, LocalWork, Measurements, Point
 from pfedes.paper.theory.gradients import (
-    Path,
-    View,
+    BatchView,
+    Trajectory,
     gradients,
     largest_curvature,
     mean_losses,
 )
-from pfedes.run import Run
-from pfedes.simulation import Simulation
-from pfedes.training import Learner, fit, frozen, mixes_samples
+from pfedes.results.run import Run
+from pfedes.store.client_store import Version
 
 PLAIN_SGD: Mapping[str, Any] = {
     "train.momentum": 0.0,
@@ -61,7 +62,7 @@ def measure(
     rounds = replay.rounds
     train, method = run.config.train, replay.method.config
     curved = {rounds[i] for i in _spread(len(rounds), curvatures)}
-    works, path, found = [], Path(), []
+    works, path, found = [], Trajectory(), []
     with with_threads(run.config.runtime.threads):
         for done, round in enumerate(rounds):
             progress(f"measuring {client}", done, len(rounds))
@@ -104,8 +105,7 @@ class Replay:
         _check_settings(run.config)
         if client not in run.manifest.clients:
             raise StoreError(unknown("client", client, run.manifest.clients))
-        here = run.config.runtime.model_copy(update={"device": "cpu"})
-        self.simulation = Simulation(run.config.model_copy(update={"runtime": here}))
+        self.simulation = run.simulation
         method = self.simulation.method
         if not isinstance(method, PFedES) or method.config.sharing != "global":
             raise ConfigError(
@@ -114,7 +114,7 @@ class Replay:
         self.method = method
         self.run = run
         self.name = client
-        self._host = self.simulation.host(run.store.clients)
+        self._host = host_of(self.simulation, run.store.clients)
         self.rounds = self._accepted_rounds()
 
     def start(self, round: int) -> LocalStart:
@@ -129,7 +129,7 @@ class Replay:
         download = self.method.download(state, card, ctx)
         if download.digest() != stored.task["download"]:
             raise StoreError(f"{self.name} was sent another extractor in round {round}")
-        base = int(str(stored.task["base"]))
+        base = whole(stored.task["base"])
         client = self._host.restore(Task(self.run.manifest.run, self.name, round, base, download))
         _check_model(client.model, client.architecture)
         extractor = self.method.extractors.new(client.shape)
@@ -151,19 +151,19 @@ class Replay:
         return rounds
 
 
-def views_of(local: LocalStart, batch_size: int) -> list[View]:
+def views_of(local: LocalStart, batch_size: int) -> list[BatchView]:
     """The client's samples in batches of the run's size, dealt at random once for a round."""
     client = local.client
     order = local.ctx.streams.torch("theory", round=local.ctx.round, client=client.name)
     with torch.no_grad():
         return [
-            View(batch.x, local.extractor(batch.x), batch.y)
+            BatchView(batch.x, local.extractor(batch.x), batch.y)
             for batch in client.train.shuffled(batch_size, order)
         ]
 
 
 def _measure_round(
-    local: LocalStart, views: Sequence[View], path: Path, mu: float, points: int
+    local: LocalStart, views: Sequence[BatchView], path: Trajectory, mu: float, points: int
 ) -> LocalWork:
     client, extractor, ctx = local.client, local.extractor, local.ctx
     iterations = ctx.train.epochs * math.ceil(len(client.train) / ctx.train.batch_size)

@@ -17,7 +17,7 @@ from pfedes.paper.theory.bounds import (
     steps_together,
     theorem,
 )
-from pfedes.table import Table
+from pfedes.results.table import Table
 
 
 def tables(measurements: Sequence[Measurements]) -> dict[str, Table]:

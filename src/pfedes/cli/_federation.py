@@ -1,0 +1,55 @@
+"""What the commands of a federation across machines do, and what they say."""
+
+import json as json_module
+import sys
+import time
+
+from pfedes.cli._display import facts, output
+from pfedes.deploy.participant.baseline import trained_alone
+from pfedes.deploy.participant.state import ParticipantState
+from pfedes.formatting import computed, percent
+from pfedes.results.run import Run
+
+
+def said(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def silent(text: str) -> None:
+    """For those who asked for nothing but the result."""
+
+
+def show_end(run: Run, *, quiet: bool, json: bool) -> None:
+    summary = run.summary
+    if json:
+        print(json_module.dumps({**summary, "directory": str(run.directory)}, indent=2))
+    elif quiet:
+        print(run.directory)
+    else:
+        rows = {
+            "finished": f"{summary['rounds']} rounds, {summary['clients']} participants",
+            "accuracy": f"{percent(summary['initial_accuracy'])} before, "
+            f"{percent(summary['mean_accuracy'])} after",
+            "report": str(run.directory / "report.html"),
+        }
+        output().print(facts(rows))
+
+
+def show_seat(seat: ParticipantState) -> None:
+    record = seat.record()
+    if record is None or record.scores is None:
+        return
+    rows = {"accuracy": f"{percent(record.scores.accuracy)} of its own test samples"}
+    if record.before is not None:
+        rows["accuracy"] += f", {percent(record.before.accuracy)} before"
+    numbers = sum(line["floats"] for line in seat.sent())
+    rows["sent"] = f"{numbers:,} numbers, listed in {seat.sent_file}"
+    if answers := [answer for answer in seat.answers.all() if answer.run == record.run]:
+        flops = computed(sum(answer.flops for answer in answers))
+        seconds = sum(answer.seconds for answer in answers)
+        rows["computed"] = f"{flops} in {seconds:.1f} s; neither number was sent"
+    if seat.config.participants[0].compare_alone:
+        alone = trained_alone(seat)
+        rows["alone"] = f"{percent(alone)} after training as long by itself"
+    rows["use it"] = f"pfedes predict {seat.directory} FILE"
+    output().print(facts(rows))

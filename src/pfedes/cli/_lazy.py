@@ -1,0 +1,73 @@
+"""The group of all commands: each is imported when it is called, so that help answers at once."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from pfedes.errors import ConfigError
+
+SECTIONS = {
+    "Experiments": {
+        "run": "Train a federation.",
+        "resume": "Continue a run after its last complete round.",
+        "compare": "Run several methods on equal terms and print one table.",
+        "paper": "Repeat a table or figure of the paper.",
+        "report": "Write the report of a run, or of several side by side.",
+        "data": "Look at data sets and partitions.",
+        "config": "Print every setting with its value and meaning.",
+    },
+    "Models": {
+        "check": "Try a participant's model and data, and show what would leave.",
+        "predict": "Predict labels with a client's trained model.",
+        "export": "Write a client's trained model as files that need no pfedes.",
+        "adopt": "Train your own model with the extractor of a finished run.",
+    },
+    "Federations across machines": {
+        "rehearse": "Go through a whole federation on this machine.",
+        "serve": "Coordinate a federation.",
+        "status": "Show who is connected, the round, and all accuracies.",
+        "admit": "Make a kit for a new participant.",
+        "revoke": "Expel a participant.",
+        "renew": "Renew certificates.",
+        "request": "Make a private key and a request for a kit.",
+        "join": "Take part with your own model and data.",
+    },
+}
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+
+
+class LazyGroup(TyperGroup):
+    """Knows its commands by name, and what `--help` says of them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+
+def load(name: str) -> Any:
+    """A command by its name; raises ConfigError where an extra that it needs is not installed."""
+    try:
+        module = import_module(f"pfedes.cli.{name}")
+    except ModuleNotFoundError:
+        # What else is missing then, such as cryptography, comes with the same extra.
+        if find_spec("nvflare") is not None:
+            raise
+        raise ConfigError(
+            f"pfedes {name} needs the extra 'flare': pip install 'pfedes[flare]'"
+        ) from None
+    if hasattr(module, "app"):  # a group of commands
+        return get_command(module.app)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name)(getattr(module, name))
+    return get_command(single)

@@ -1,0 +1,87 @@
+"""What `pfedes paper queue` shows while it works."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table as RichTable
+
+from pfedes.cli._display import clock, output
+from pfedes.cli._overview import Overview
+from pfedes.cli._signals import Interrupted, interruptible
+from pfedes.errors import MethodError
+from pfedes.files import at_home
+from pfedes.paper.estimate import estimate, round_seconds
+from pfedes.paper.experiments import experiments
+from pfedes.paper.queue import Queue
+from pfedes.sweep.cells import Cell
+
+
+def kinds(cells: Sequence[Cell]) -> RichTable:
+    """The runs, those that differ in little taken together."""
+    table = RichTable(
+        "runs", "method", "data", "N", "rounds", "time each", box=None, pad_edge=False
+    )
+    kinds: dict[tuple[str, ...], list[float]] = {}
+    for cell in cells:
+        config = cell.config
+        kind = (
+            config.method.name,
+            config.data.source.partition(":")[0],
+            str(config.partition.clients),
+            str(config.train.rounds),
+        )
+        kinds.setdefault(kind, []).append(cell.rounds * round_seconds(config))
+    for key, times in kinds.items():
+        table.add_row(str(len(times)), *key, clock(sum(times) / len(times)))
+    return table
+
+
+def run_queue(
+    out: Path | None,
+    *,
+    data_dir: Path | None,
+    plan: bool,
+    jobs: int,
+    keep_states: bool,
+    archive: Path | None,
+    quiet: bool,
+) -> None:
+    """Runs what is missing of the published results, or says what that is."""
+    root = out or Path("runs") / "results"
+    queue = Queue(root, archive, str(at_home(data_dir).absolute()) if data_dir else "")
+    if plan or not quiet:
+        _print_stages(queue, jobs, plan=plan)
+    if plan:
+        return
+    missing = queue.missing()
+    progress = Overview(missing) if missing else None
+    try:
+        with interruptible():
+            failed = queue.perform(
+                list(experiments().values()),
+                jobs=jobs,
+                keep_states=keep_states,
+                watch=None if quiet else progress,
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; the same command continues with the round in flight") from None
+    finally:
+        if progress is not None:
+            progress.stop()
+    for name, reason in failed.items():
+        raise MethodError(f"{len(failed)} runs failed, the first is {name}: {reason}")
+
+
+def _print_stages(queue: Queue, jobs: int, *, plan: bool) -> None:
+    table = RichTable("", "what it is", "scale", "finished", box=None, pad_edge=False)
+    if plan:
+        table.add_column("time for the rest")
+    for name, stage in queue.stages.items():
+        cells, missing = queue.cells(name), queue.missing(name)
+        finished = f"{len(cells) - len(missing)} of {len(cells)}"
+        time = [clock(estimate(missing, jobs).seconds)] if plan else []
+        table.add_row(name, stage.about, stage.scale.name, finished, *time)
+    output().print(table)
+    if plan and (missing := queue.missing()):
+        output().print()
+        output().print(kinds(missing))

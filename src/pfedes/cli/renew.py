@@ -1,0 +1,56 @@
+"""`pfedes renew`: new certificates before the old ones end."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.members import renew as renew_participant
+from pfedes.deploy.coordinator.members import renew_authority, renew_server
+from pfedes.deploy.kit import KEY
+from pfedes.errors import ConfigError
+
+
+def renew(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Participants whose certificates to renew.", show_default=False),
+    ] = None,
+    *,
+    server: Annotated[
+        bool, typer.Option("--server", help="Renew the coordinator's own certificates.")
+    ] = False,
+    authority: Annotated[
+        bool, typer.Option("--authority", help="Renew the certificate of the authority.")
+    ] = False,
+    federation: Annotated[Path, typer.Option(help="Directory of the federation.")] = Path(
+        "federation"
+    ),
+) -> None:
+    """Renew certificates for the keys that exist: the run continues, and nobody needs a new key.
+
+    'pfedes status' says which certificates end soon.
+    """
+    show_renewal(names or [], federation, server=server, authority=authority)
+
+
+def show_renewal(names: list[str], directory: Path, *, server: bool, authority: bool) -> None:
+    check_extra()
+    if not (names or server or authority):
+        raise ConfigError("name the participants to renew, or give --server or --authority")
+    layout = Layout(directory.absolute())
+    if authority:  # first: nobody's certificate outlives the authority's
+        renew_authority(layout)
+        said("the authority's certificate is renewed: renew everybody's before its old one ends")
+    if server:
+        renew_server(layout)
+        said("the coordinator's certificates are renewed, and used when 'pfedes serve' starts")
+    for name in names:
+        kit = renew_participant(layout, name)
+        if (kit / KEY).exists():
+            said(f"{kit} is for {name}: hand it over so that nobody else sees it")
+        else:
+            said(f"{kit} is for {name}, who copies it over its kit and keeps its key: no secret")

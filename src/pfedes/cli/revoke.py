@@ -1,0 +1,34 @@
+"""`pfedes revoke`: expelling a participant."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pfedes.cli._extras import check_extra
+from pfedes.cli._federation import said
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.members import revoke as revoke_participant
+
+
+def revoke(
+    name: Annotated[
+        str, typer.Argument(help="Name of the participant to expel.", show_default=False)
+    ],
+    *,
+    federation: Annotated[Path, typer.Option(help="Directory of the federation.")] = Path(
+        "federation"
+    ),
+) -> None:
+    """Expel a participant: its kit, and every copy of it, stops working at once.
+
+    A connection that is open ends, and nothing that the participant sends counts any more. Its
+    rounds so far stay part of the run. 'pfedes admit NAME --again' lets it back in.
+    """
+    show_revocation(name, federation)
+
+
+def show_revocation(name: str, directory: Path) -> None:
+    check_extra()
+    revoke_participant(Layout(directory.absolute()), name)
+    said(f"{name} is expelled: its kit and every copy of it is refused from now on")

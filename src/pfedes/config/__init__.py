@@ -1,0 +1,446 @@
+"""The configuration of a run: the concerns' sections joined, TOML in and out.
+
+A setting is named `section.key` everywhere: in files, in `--set`, in error messages.
+"""
+
+import json
+import logging
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import ConfigDict, Field, SerializeAsAny, ValidationError
+
+from pfedes.config.evaluate import EvaluateConfig
+from pfedes.config.federation import NETWORK, FederationConfig
+from pfedes.config.participant import FOLDER, Participant, participant_from, read_participant
+from pfedes.config.runtime import RuntimeConfig
+from pfedes.core.aggregation import AggregationConfig
+from pfedes.core.context import TrainConfig
+from pfedes.core.precision import Precision
+from pfedes.data.partition import PartitionConfig
+from pfedes.data.sources import DataConfig
+from pfedes.errors import ConfigError
+from pfedes.files import at_home
+from pfedes.methods import METHODS, make_known, method_class
+from pfedes.methods.base import Method, MethodConfig
+from pfedes.methods.pfedes import PFedESConfig
+from pfedes.models import ModelsConfig
+from pfedes.section import Section, explain
+
+log = logging.getLogger(__name__)
+
+
+WHO = ("data", "partition", "models", "federation", "participants")
+"""The sections that say who takes part."""
+
+SERVER_SIDE = {"rounds", "participation", "min_uploads", "patience"}
+"""Keys of `[train]` that make no difference to a client's work in a round."""
+
+
+class StoredMethodConfig(MethodConfig):
+    """Keys of a method that is not imported, as they are written."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Config(Section):
+    """Everything that determines a run."""
+
+    seed: int = Field(0, ge=0, description="of all random streams")
+    preset: Literal["paper", "released"] = Field(
+        "paper", description="paper | released (the authors' code); explicit keys win"
+    )
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    models: ModelsConfig = ModelsConfig()
+    method: SerializeAsAny[MethodConfig] = PFedESConfig()
+    train: TrainConfig = TrainConfig()
+    aggregation: AggregationConfig = AggregationConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+    federation: FederationConfig = FederationConfig()
+    participants: tuple[Participant, ...] = Field(
+        (), description="participant.toml files: who takes part with a model and data of their own"
+    )
+    compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
+
+    @property
+    def brings_own(self) -> bool:
+        """Whether everybody has data of their own, and none is dealt."""
+        return bool(self.participants or self.federation.participants)
+
+    @property
+    def max_share(self) -> float:
+        """The largest weight of one client; 1 = any.
+
+        It is for participants, who say themselves how much data they have, from three on. Clients
+        of a partition have what they were given.
+        """
+        participants = self.participants or self.federation.participants
+        return self.federation.max_share if len(participants) >= 3 else 1.0
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """All in which clients train: the configured one, and those of participants' own choice."""
+        own = {person.precision or self.train.precision for person in self.participants}
+        return tuple(sorted(own or {self.train.precision}))
+
+    def settled(self) -> "Config":
+        """With everything fixed that depends on something else when a run is made."""
+        return self.model_copy(update={"method": self.method.settled(self.train)})
+
+    @property
+    def fewest_uploads(self) -> int:
+        """A round with fewer has failed."""
+        return max(self.train.min_uploads, self.aggregation.fewest)
+
+    def check_uploads(self, clients: int) -> None:
+        """Refuses what no round of so many clients could fulfil."""
+        asked, rule = self.train.selected(clients), self.aggregation
+        if asked < self.train.min_uploads:
+            raise ConfigError(
+                f"train.min_uploads = {self.train.min_uploads}: a round asks {asked} of "
+                f"{clients} clients"
+            )
+        if asked < rule.fewest:
+            liars = f" with byzantine = {rule.byzantine}" if rule.kind == "krum" else ""
+            raise ConfigError(
+                f"aggregation.kind = {rule.kind!r}{liars} needs {rule.fewest} uploads, a round "
+                f"asks {asked} of {clients} clients"
+            )
+
+    def local_digest(self) -> str:
+        """Identifies what shapes a client's work in a round.
+
+        Like all digests, it leaves out keys at their defaults, so that a key that is new tomorrow
+        changes no digest, and where data, code and states lie: data has a digest of its own.
+        """
+        return self.settled()._digest("local", {"seed", "method", "train", *WHO})
+
+    def result_digest(self) -> str:
+        """Identifies what determines a run's result: equal digests, equal results."""
+        indifferent = {
+            "data": self.data.model_copy(update={"dir": ""}),
+            "evaluate": self.evaluate.model_copy(update={"targets": EvaluateConfig().targets}),
+            "runtime": RuntimeConfig(),
+            "federation": self.federation.model_copy(
+                update={key: FederationConfig.model_fields[key].default for key in NETWORK}
+            ),
+            "compare": {},
+        }
+        settled = self.settled().model_copy(update=indifferent)
+        tree = settled.model_dump(mode="json", exclude_defaults=True)
+        return digest_of(json.dumps([self.method.name, tree], sort_keys=True))
+
+    def federation_digest(self) -> str:
+        """Identifies what cannot change in the life of a run: who takes part, in what method."""
+        return self._digest("federation", {"seed", *WHO})
+
+    def _digest(self, kind: str, sections: set[str]) -> str:
+        tree = self.placeless().model_dump(
+            mode="json",
+            include=sections,
+            exclude={"train": SERVER_SIDE, "federation": NETWORK},
+            exclude_defaults=True,
+        )
+        said = {name: section for name, section in tree.items() if section != {}}
+        return digest_of(json.dumps([kind, self.method.name, said], sort_keys=True))
+
+    def placeless(self) -> "Config":
+        """The same without the places where data, code and states lie on a machine."""
+        source = self.data.source
+        data = {"dir": "", "source": FOLDER if source.startswith(FOLDER) else source}
+        return self.model_copy(
+            update={
+                "data": self.data.model_copy(update=data),
+                "participants": tuple(person.placeless() for person in self.participants),
+            }
+        )
+
+    def with_data_in(self, directory: Path | str) -> "Config":
+        """The same for data that has moved to another directory; raises ConfigError."""
+        place = str(at_home(directory).absolute())
+        if self.participants:
+            people = [p for p in self.participants if p.data.startswith(FOLDER)]
+            if len(people) != 1:
+                raise ConfigError(
+                    f"--data-dir {directory}: every participant has data of its own; "
+                    "change 'data' under [[participants]] in config.toml instead"
+                )
+            moved = people[0].model_copy(update={"data": f"{FOLDER}{place}"})
+            everyone = tuple(moved if p is people[0] else p for p in self.participants)
+            return self.model_copy(update={"participants": everyone})
+        is_folder = self.data.source.startswith(FOLDER)
+        key, value = ("source", f"{FOLDER}{place}") if is_folder else ("dir", place)
+        return self.model_copy(update={"data": self.data.model_copy(update={key: value})})
+
+    def to_toml(self) -> str:
+        people = [person.model_dump(mode="json") for person in self.participants]
+        tables = tomli_w.dumps({"participants": people}) if people else ""
+        return "\n".join([*_lines(self, comments=False), "", tables]).rstrip() + "\n"
+
+    def to_commented_toml(self) -> str:
+        """All keys with their values and what they mean, ready to be edited."""
+        return "\n".join(_lines(self, comments=True)) + "\n"
+
+
+def digest_of(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+def configure(
+    file: Path | str | None = None,
+    *,
+    method: Method[Any] | str | None = None,
+    data: str | None = None,
+    data_dir: Path | str | None = None,
+    clients: int | None = None,
+    participation: float | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    cluster: str | None = None,
+    tls: Path | str | None = None,
+    participants: Sequence[Path | str | Participant] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Config:
+    """The configuration from a TOML file (or the defaults), short options, and dotted settings.
+
+    Settings win over options, options over the file. A method object brings its own
+    hyper-parameters; a method's name takes those of the file if the file means the same method.
+    `cluster` is the address of a scheduler, `tls` a directory with the certificates it asks for.
+    """
+    tree = _read(Path(file)) if file is not None else {}
+    if isinstance(method, Method):
+        make_known(method)
+        tree["method"] = method.config.model_dump()
+    elif method is not None:
+        _choose_method(tree, method)
+    options = {
+        "data.source": data,
+        "data.dir": str(data_dir) if data_dir is not None else None,
+        "partition.clients": clients,
+        "train.participation": participation,
+        "train.rounds": rounds,
+        "seed": seed,
+        "runtime.workers": workers,
+        "runtime.device": device,
+        "train.precision": precision,
+        **on_cluster(cluster, tls),
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    for key, value in {**given, **(settings or {})}.items():
+        if key == "method.name":
+            _choose_method(tree, str(value))
+        else:
+            _put(tree, key, value)
+    _make_paths_absolute(tree)
+    _read_participants(tree, Path(file).parent if file is not None else Path(), participants or ())
+    return validate(tree)
+
+
+def on_cluster(address: str | None, tls: Path | str | None) -> dict[str, str | None]:
+    """The settings of work on a cluster; none where no address is given."""
+    place = Path(tls) if tls is not None else None
+    files = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"}
+    return {
+        "runtime.fleet": "cluster" if address else None,
+        "runtime.cluster": address,
+        **{f"runtime.{key}": str(place / file) if place else None for key, file in files.items()},
+    }
+
+
+def configure_from(config: Config, method: str, settings: Mapping[str, Any], seed: int) -> Config:
+    """The same configuration for another method (with its defaults), settings and seed."""
+    tree = config.model_dump(mode="json", exclude={"compare"})
+    tree |= {"method": {"name": method}, "seed": seed}
+    for key, value in settings.items():
+        _put(tree, key, value)
+    return validate(tree)
+
+
+def stored_config(file: Path) -> Config:
+    """The configuration that lies in a run directory: read, and nothing that it names imported.
+
+    The keys of a method of somebody's own are taken as they are written.
+    """
+    tree = _read(file)
+    _make_paths_absolute(tree)
+    _read_participants(tree, file.parent, ())
+    return validate(tree, imports=False)
+
+
+def with_method_imported(config: Config) -> Config:
+    """A stored configuration, its method's keys checked by the method's own class."""
+    model = method_class(config.method.name).Config
+    try:
+        method = model(**config.method.model_dump())
+    except ValidationError as error:
+        raise ConfigError("; ".join(explain(error, model, "method"))) from None
+    return config.model_copy(update={"method": method})
+
+
+def validate(tree: Mapping[str, Any], *, imports: bool = True) -> Config:
+    """The configuration, or one line that names every wrong key."""
+    tree = _with_preset(tree)
+    problems = []
+    if isinstance(compared := tree.get("compare"), Mapping):
+        for name in compared:
+            _method_config(name, imports)
+    if isinstance(section := tree.get("method"), Mapping):
+        model = _method_config(str(section.get("name", "pfedes")), imports)
+        try:
+            tree["method"] = model(**section)
+        except ValidationError as error:
+            del tree["method"]
+            problems += explain(error, model, "method")
+    try:
+        config = Config(**tree)
+    except ValidationError as error:
+        problems += explain(error, Config)
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return config
+
+
+def _method_config(name: str, imports: bool) -> type[MethodConfig]:
+    # A name of nobody's may be that of a class in the program that made the run.
+    if imports or name in METHODS:
+        return method_class(name).Config
+    return StoredMethodConfig
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`section.key=value`; the value is TOML if it parses, else a string."""
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set takes section.key=value, found {text!r}")
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        value = raw
+    return key.strip(), value
+
+
+def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
+    """So that the run's own config.toml repeats it from anywhere."""
+    for name, keys in {"data": ["dir"], "runtime": ["tls_ca", "tls_cert", "tls_key"]}.items():
+        section = tree.get(name)
+        if not isinstance(section, dict):
+            continue
+        for key in keys:
+            if isinstance(place := section.get(key), str) and place:
+                section[key] = str(at_home(place).absolute())
+        if isinstance(source := section.get("source"), str) and source.startswith(FOLDER):
+            path = at_home(source.removeprefix(FOLDER))
+            section["source"] = f"{FOLDER}{path.absolute()}"
+
+
+def _read_participants(
+    tree: dict[str, Any], directory: Path, more: Sequence[Path | str | Participant]
+) -> None:
+    """Files become what they say, so that the run's own config.toml holds everything."""
+    given = tree.get("participants", [])
+    if not isinstance(given, list):
+        raise ConfigError(f"participants = {given!r}: expected a list of participant.toml files")
+    found = []
+    for number, one in enumerate(given):
+        if isinstance(one, str):
+            found.append(read_participant(directory / one))
+        elif isinstance(one, Mapping):
+            found.append(participant_from(one, directory, f"participants[{number}]"))
+        else:
+            raise ConfigError(f"participants[{number}] = {one!r}: expected the name of a file")
+    for other in more:
+        found.append(other if isinstance(other, Participant) else read_participant(Path(other)))
+    if found:
+        tree["participants"] = found
+
+
+def _with_preset(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with the preset's keys where it has none of its own."""
+    if tree.get("preset") != "released":
+        return dict(tree)
+    sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in tree.items()}
+    preset: dict[str, dict[str, Any]] = {
+        "train": {"epochs": 10, "batch_size": 512, "augment": True},
+        "models": {"assign": "round_robin", "init": "shared"},
+        "partition": {"split": "official", "rule": "floor"},
+    }
+    if isinstance(method := tree.get("method", {}), Mapping) and (
+        method.get("name", "pfedes") == "pfedes"
+    ):
+        models = tree.get("models")
+        pool = models.get("pool") if isinstance(models, Mapping) else None
+        one_model = isinstance(pool, list | tuple) and len(pool) == 1
+        preset["method"] = {"mu": 0.5, "extractor_epochs": 10 if one_model else 20}
+    for name, keys in preset.items():
+        own = sections.setdefault(name, {})
+        if isinstance(own, dict):
+            sections[name] = {**keys, **own}
+    return sections
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def _choose_method(tree: dict[str, Any], name: str) -> None:
+    """Keys of `[method]` belong to the method it names: with another one they are set aside."""
+    section = tree.get("method", {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"method = {section!r}: expected a section [method]")
+    if section.get("name", "pfedes") == name:
+        tree["method"] = {**section, "name": name}
+        return
+    if aside := [key for key in section if key != "name"]:
+        log.warning("the method is %s: keys set aside: [method] %s", name, ", ".join(aside))
+    tree["method"] = {"name": name}
+
+
+def _put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{key}: {part!r} is not a section")
+    tree[last] = value
+
+
+def _lines(section: Section, *, comments: bool, name: str = "") -> Iterator[str]:
+    dumped = section.model_dump(mode="json")
+    if name:
+        yield f"\n[{name}]"
+    nested = {}
+    for key, value in (section.model_extra or {}).items():
+        yield f"{key} = {_toml(value)}"
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        if isinstance(value, Section):
+            nested[key] = value
+            continue
+        if isinstance(value, dict) or (key == "participants" and not name):
+            continue  # [compare.NAME] concerns comparisons; participants follow the sections
+        shown = field.alias or key
+        line = f"{shown} = {_toml(dumped[shown])}"
+        yield f"{line:<34}  # {field.description}" if comments and field.description else line
+    for key, value in nested.items():
+        yield from _lines(value, comments=comments, name=key)
+
+
+def _toml(value: Any) -> str:
+    """A value on one line, where the library would spread a list over many."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()

@@ -1,0 +1,18 @@
+"""What is measured and reported."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from pfedes.section import Section
+
+
+class EvaluateConfig(Section):
+    """What is reported."""
+
+    after_aggregation: bool = Field(
+        False, description="measure all clients after aggregation (LG-FedAvg differs then)"
+    )
+    targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
+        (0.9,), description="accuracies whose costs are reported when they are first reached"
+    )

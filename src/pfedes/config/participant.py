@@ -1,0 +1,103 @@
+"""What somebody who takes part says: their model, their data, and what they consent to."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from pfedes.config.limits import Limits
+from pfedes.core.names import Name
+from pfedes.core.precision import Precision
+from pfedes.errors import ConfigError, unknown
+from pfedes.files import at_home
+from pfedes.imports import absolute, without_directory
+from pfedes.methods import METHODS
+from pfedes.section import Section
+
+FOLDER = "folder:"
+"""How a name of data begins that is a directory of images."""
+
+
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in METHODS:
+            raise ValueError(unknown("method", name, METHODS))
+    return names
+
+
+class Participant(Section):
+    """One who takes part, with a model and data of their own."""
+
+    name: Name = Field(description="letters, digits and . _ -; unique in the federation")
+    model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")
+    data: str = Field(description="package.module:function, file.py:function, folder:PATH, hf:NAME")
+    head: str = Field("", description="the model's last linear layer; '' = found by trying it")
+    classes: tuple[str, ...] = Field(
+        (), description="the names of labels 0, 1, ... in the data; () = the federation's"
+    )
+    image_size: int = Field(0, ge=0, description="folder and hf: bring images to this size")
+    methods: Annotated[tuple[str, ...], AfterValidator(_known)] = Field(
+        ("pfedes",), min_length=1, description="what this participant consents to"
+    )
+    consents: Mapping[str, Any] = Field(
+        {}, description="keys of a method that shape what leaves, where not the built-in value"
+    )
+    limits: Limits = Limits()
+    state: str = Field("", description="where its models are kept, when it joins a federation")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="where it trains, when it joins"
+    )
+    threads: int = Field(1, ge=1, description="with how many threads, when it joins")
+    compare_alone: bool = Field(
+        False, description="at the end also train alone, as long, to see what joining gained"
+    )
+    rollback: bool = Field(False, description="whether it may be taken back to an earlier round")
+    precision: Precision | Literal[""] = Field(
+        "", description="of its own training: float32 | bf16; '' = the federation's"
+    )
+
+    def placeless(self) -> "Participant":
+        """The same without the places where its code, data and states lie on its machine."""
+        data = FOLDER if self.data.startswith(FOLDER) else without_directory(self.data)
+        place = {"model": without_directory(self.model), "data": data, "state": ""}
+        return self.model_copy(update=place)
+
+
+def read_participant(path: Path) -> Participant:
+    """A participant.toml; names of files in it are relative to it."""
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read participant {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    return participant_from(tree, path.parent, str(path))
+
+
+def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Participant:
+    """The participant of a table, its names made absolute; or one line that names what is wrong."""
+    try:
+        participant = Participant(**tree)
+    except ValidationError as error:
+        known = list(Participant.model_fields)
+        problems = []
+        for problem in error.errors():
+            key = ".".join(map(str, problem["loc"]))
+            if problem["type"] == "extra_forbidden":
+                problems.append(unknown("key", key, known))
+            elif problem["type"] == "missing":
+                field = Participant.model_fields[key]
+                problems.append(f"{key} is missing ({field.description})")
+            else:
+                message = problem["msg"].removeprefix("Value error, ")
+                problems.append(f"{key}: {message[0].lower()}{message[1:]}")
+        raise ConfigError(f"{where}: {'; '.join(problems)}") from None
+    found = {key: absolute(getattr(participant, key), directory) for key in ("model", "data")}
+    if (data := participant.data).startswith(FOLDER):
+        place = directory / at_home(data.removeprefix(FOLDER))
+        found["data"] = f"{FOLDER}{place.absolute()}"
+    if participant.state:
+        found["state"] = str((directory / at_home(participant.state)).absolute())
+    return participant.model_copy(update=found)

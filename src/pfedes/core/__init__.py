@@ -1,0 +1,1 @@
+"""What a method and a client are made of."""

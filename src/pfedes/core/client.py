@@ -1,0 +1,180 @@
+"""A client: a private model, private data, and what a method lets it keep between rounds."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, TypeVar
+
+import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from torch import Tensor, nn
+
+from pfedes.core.flops import FlopMeter
+from pfedes.core.names import Name
+from pfedes.core.precision import Precision
+from pfedes.core.samples import Samples
+from pfedes.core.shapes import Shape
+from pfedes.core.wire import UNBOUNDED
+from pfedes.errors import WireError
+
+EVALUATION_BATCH = 512
+
+T = TypeVar("T")
+
+Count = Annotated[int, Field(ge=1, le=UNBOUNDED)]
+Label = Annotated[int, Field(ge=0)]
+
+Parameters = dict[str, tuple[str, tuple[int, ...]]]
+"""Names of a model's tensors, with type and shape."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the server knows of a client; a method sees only what it declares to need.
+
+    The architecture is not on it. `accepted` is the round of the client's last accepted state.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
+    name: Name
+    samples: Count
+    shape: Annotated[tuple[Count, ...], Field(min_length=1)]
+    accepted: Annotated[int, Field(ge=0)] = 0
+    parameters: Parameters | None = None
+    classes: dict[Label, Count] | None = None  # training samples of each class it has
+    width: Count | None = None  # of the representation
+
+    def revealing(self, needs: Collection[str]) -> "Card":
+        """The card without anything that the method does not need."""
+        return replace(
+            self,
+            parameters=self.parameters if "parameters" in needs else None,
+            classes=self._classes(needs),
+            width=self.width if "width" in needs else None,
+        )
+
+    def _classes(self, needs: Collection[str]) -> dict[int, int] | None:
+        """With counts, or every count 1 where only the class ids are needed."""
+        if "classes" in needs:
+            return self.classes
+        return dict.fromkeys(self.classes or {}, 1) if "labels" in needs else None
+
+
+_CARD, _CARDS = TypeAdapter(Card), TypeAdapter(list[Card])
+
+
+def card_from(text: str) -> Card:
+    """A card from JSON, or a WireError: it may come from anybody."""
+    return _read(_CARD, text.encode(errors="replace"))
+
+
+def cards_from(data: bytes) -> list[Card]:
+    """The cards of a roster."""
+    return _read(_CARDS, data)
+
+
+def _read(form: TypeAdapter[T], data: bytes) -> T:
+    try:
+        return form.validate_json(data)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise WireError(": ".join(filter(None, [where, problem["msg"]]))) from None
+
+
+def parameters_of(model: nn.Module) -> Parameters:
+    return {
+        name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        for name, tensor in model.state_dict().items()
+    }
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Correctly classified and all samples, of validation and test."""
+
+    val_correct: int
+    val_total: int
+    test_correct: int
+    test_total: int
+
+    def __post_init__(self) -> None:
+        fit = 0 <= self.val_correct <= self.val_total and (
+            0 <= self.test_correct <= self.test_total > 0
+        )
+        if not fit:
+            raise WireError(f"scores that cannot be: {self}")
+
+    def check_totals(self, first: "Scores") -> None:
+        """Refuses scores out of other numbers of samples than a client's first ones."""
+        if (self.val_total, self.test_total) != (first.val_total, first.test_total):
+            raise WireError(
+                f"scores out of {self.val_total} validation and {self.test_total} test samples, it "
+                f"began with {first.val_total} and {first.test_total}: these cannot change in a run"
+            )
+
+    @property
+    def accuracy(self) -> float:
+        return self.test_correct / self.test_total
+
+    @property
+    def val_accuracy(self) -> float | None:
+        return self.val_correct / self.val_total if self.val_total else None
+
+
+@dataclass
+class Client:
+    """What a method works with on the client's side."""
+
+    name: str
+    architecture: str
+    model: nn.Module
+    train: Samples
+    val: Samples
+    test: Samples
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    meter: FlopMeter = field(default_factory=FlopMeter)
+    precision: Precision | None = None  # its own choice; None = what the run is configured with
+
+    @property
+    def shape(self) -> Shape:
+        """Of one of its inputs."""
+        return self.train.shape
+
+    @property
+    def device(self) -> torch.device:
+        """Where its data and its model are."""
+        return self.train.device
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next round must find again."""
+        model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        return model | {f"kept.{name}": value for name, value in self.kept.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "kept": {}}
+        for name, value in state.items():
+            part, _, rest = name.partition(".")
+            parts[part][rest] = value
+        self.model.load_state_dict(parts["model"])
+        self.kept = {name: value.to(self.device) for name, value in parts["kept"].items()}
+
+    def score(self, model: nn.Module) -> Scores:
+        """How well a model does on this client's own validation and test samples."""
+        return Scores(
+            *(_correct(model, self.val), len(self.val)),
+            *(_correct(model, self.test), len(self.test)),
+        )
+
+
+@torch.no_grad()
+def _correct(model: nn.Module, samples: Samples) -> int:
+    was_training = model.training
+    model.eval()
+    try:
+        return sum(
+            int((model(batch.x).argmax(1) == batch.y).sum())
+            for batch in samples.in_order(EVALUATION_BATCH)
+        )
+    finally:
+        model.train(was_training)

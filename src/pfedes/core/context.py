@@ -1,0 +1,69 @@
+"""What both sides of a method know about a round, and the settings of local training."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field
+
+from pfedes.core.aggregation import AggregationConfig
+from pfedes.core.flops import FlopMeter
+from pfedes.core.precision import Precision
+from pfedes.core.seeding import Streams
+from pfedes.section import Section
+
+
+class TrainConfig(Section):
+    """How long, with whom, and how clients learn."""
+
+    rounds: int = Field(10, ge=1, description="T, the number of communication rounds")
+    participation: float = Field(1.0, gt=0, le=1, description="C, the share of clients per round")
+    epochs: int = Field(2, ge=1, description="E, local epochs of a client's model in a round")
+    batch_size: int = Field(64, ge=1, description="B, samples per step")
+    lr: float = Field(0.01, gt=0, description="eta_w, learning rate of clients' models")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD")
+    weight_decay: float = Field(0.001, ge=0, description="of SGD")
+    clip: float = Field(50.0, ge=0, description="largest norm of a gradient; 0 = no clipping")
+    augment: bool = Field(False, description="flip, crop and erase training images at random")
+    optimiser: Literal["fresh", "kept"] = Field(
+        "fresh",
+        description="momentum at the start of a round: fresh | kept (of what stays at the client)",
+    )
+    min_uploads: int = Field(1, ge=1, description="a round with fewer valid uploads has failed")
+    patience: int = Field(
+        0, ge=0, description="stop after so many rounds without better validation; 0 = never"
+    )
+    precision: Precision = Field(
+        "float32", description="of products in local training: float32 | bf16; the rest is float32"
+    )
+
+    def selected(self, clients: int) -> int:
+        """K, the number of clients asked in a round."""
+        return max(1, round(self.participation * clients))
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What a client does not let the server learn, see `[limits]` of a participant; 0, 1 = all."""
+
+    shortest_batch: int = 0  # samples; what is uploaded does not learn from shorter ones
+    crowd: float = 0.0  # share of the samples, two at least, that a unit must answer to
+    silent: float = 1.0  # the largest share of a download's hidden units that answer to fewer
+
+
+@dataclass(frozen=True)
+class Context:
+    """What both sides know about the present round (0 before the first)."""
+
+    round: int
+    rounds: int
+    streams: Streams
+    train: TrainConfig
+    aggregation: AggregationConfig
+    classes: int
+    channels: int
+    pool: tuple[str, ...]  # the architectures of the configuration; who has which stays private
+    after_aggregation: bool  # whether the user wants the headline measured after aggregation
+    max_share: float = 1.0  # the largest weight of one client; 1 = any
+    caution: Caution = Caution()
+    meter: FlopMeter = field(default_factory=FlopMeter, compare=False, repr=False)
+    """Counts what the server computes in this round, where a method trains there."""

@@ -1,0 +1,129 @@
+"""What the round loop asks of a fleet, and the messages between them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pfedes.core.client import Card, Scores
+from pfedes.core.payload import Payload, Value
+from pfedes.core.wire import Digest, MetaSpec, Number
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client's work in one round, starting from its `base` version."""
+
+    run: str
+    client: str
+    round: int
+    base: int
+    download: Payload
+
+    def identity(self) -> dict[str, Value]:
+        """Tasks with the same identity are the same task, and have the same answer."""
+        return {
+            "run": self.run,
+            "client": self.client,
+            "round": self.round,
+            "base": self.base,
+            "download": self.download.digest(),
+        }
+
+    @property
+    def metadata(self) -> int:
+        """Metadata values sent down: the identity and what the method adds."""
+        return len(self.identity()) + self.download.metadata
+
+
+SCORES_META: dict[str, MetaSpec] = {
+    "val_correct": Number(int),
+    "val_total": Number(int),
+    "test_correct": Number(int),
+    "test_total": Number(int, least=1),
+}
+"""What every message says that carries scores: they go into manifests as they are."""
+
+REPLY_META: dict[str, MetaSpec] = {
+    "run": str,
+    "round": int,
+    "base": int,
+    "samples": Number(int, least=1),
+    "loss": float,
+    **SCORES_META,
+    "flops": Number(int, most=2**80),
+    "seconds": Number(float),
+    "state": Digest(),  # of the client's new state
+}
+"""What every reply says besides the method's own payload."""
+
+RESERVED_META = frozenset(REPLY_META) | {
+    *("client", "status", "reason", "code", "n", "accuracy", "val_accuracy"),
+    *("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down", "metadata_up"),
+}
+"""Names that a method's metadata must not have: the loop uses them in replies and in rows."""
+
+WITHHELD = frozenset({"flops", "seconds"})
+"""Of these, what stays with a participant that joined over a network.
+
+FLOPs over samples, or seconds, tell the architecture of its model. For the same reason `state` is
+then a digest under a key of the participant's own: a plain one would confirm a guess of the model.
+"""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's answer to a task."""
+
+    client: str
+    payload: Payload
+
+
+FailureCode = Literal["failed", "refused", "missing base", "not finite", "silent"]
+"""Why there is no answer, for whoever must decide something: a reason's words are for people.
+
+`refused`: the client did not do what it was asked for; `missing base`: it lacks the version that
+the task starts from; `not finite`: its loss or its parameters are no numbers any more; `silent`: it
+did not answer in time; `failed`: anything else.
+"""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A client that did not answer. `versions` says what it has if it lacked its base."""
+
+    client: str
+    reason: str
+    versions: tuple[int, ...] | None = None
+    code: FailureCode = "failed"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A client's scores with what it would be sent now."""
+
+    client: str
+    scores: Scores
+
+
+class Fleet(Protocol):
+    """Where clients live. Answers may come in any order, as they finish."""
+
+    @property
+    def places(self) -> int:
+        """How many clients are trained at the same time."""
+        ...
+
+    @property
+    def manner(self) -> str:
+        """How the work is done, in a few words: '2 workers'."""
+        ...
+
+    def enroll(self) -> list[Card]:
+        """The cards of all clients, with no more on them than the method needs."""
+        ...
+
+    def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]: ...
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]: ...
+
+    def close(self) -> None: ...

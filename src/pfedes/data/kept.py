@@ -1,0 +1,58 @@
+"""What a run keeps of its data set: everything except the images.
+
+A client's model is used with the names of the classes, the size and the statistics of the images,
+and described by who held how many samples. None of that needs the images in their place.
+"""
+
+import json
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+
+from pfedes.core.payload import Payload
+from pfedes.data.dataset import Dataset
+from pfedes.errors import DamageError
+
+ABOUT = ("name", "class_names", "shape", "official_train", "mean", "std", "digest")
+
+
+def kept_of(dataset: Dataset) -> Payload:
+    """What a run stores of the data set that it is trained on."""
+    smallest = np.uint8 if len(dataset.class_names) <= 256 else np.int64
+    labels = torch.from_numpy(dataset.labels.astype(smallest))
+    return Payload({"labels": labels}, {k: json.dumps(getattr(dataset, k)) for k in ABOUT})
+
+
+def dataset_from(kept: Payload, origin: str) -> Dataset:
+    """The data set without images; a DamageError if that is not what is stored."""
+    try:
+        about: dict[str, Any] = {key: json.loads(str(kept.meta[key])) for key in ABOUT}
+        labels = kept.tensors["labels"].numpy().astype(np.int64)
+        classes, shape = tuple(map(str, about["class_names"])), tuple(map(int, about["shape"]))
+        statistics = [tuple(map(float, about[key])) for key in ("mean", "std")]
+        channels, height, width = shape
+        fits = (
+            labels.ndim == 1
+            and bool(((labels >= 0) & (labels < len(classes))).all())
+            and min(shape) > 0
+            and all(len(values) == channels for values in statistics)
+            and all(isfinite(value) for values in statistics for value in values)
+        )
+        if not fits:
+            raise ValueError("labels, shape and statistics do not fit together")
+        return Dataset(
+            name=str(about["name"]),
+            # Has the size of the images and takes no memory; `pixels` refuses to give any.
+            images=np.broadcast_to(np.uint8(0), (len(labels), height, width, channels)),
+            labels=labels,
+            class_names=classes,
+            official_train=int(about["official_train"]),
+            mean=statistics[0],
+            std=statistics[1],
+            digest=str(about["digest"]),
+            has_images=False,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise DamageError(f"{origin} is damaged: {error}") from None

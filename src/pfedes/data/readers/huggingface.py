@@ -1,0 +1,84 @@
+"""Image data sets of the Hugging Face hub, or a local copy of one, through `datasets`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pfedes import files as place
+from pfedes.data.dataset import Images, Labels, Progress, Recipe
+from pfedes.data.readers.images import DECODING, as_array, check_shape
+from pfedes.errors import DataError, said
+
+
+def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Recipe:
+    """How to decode `owner/name`; with a directory, the copy in it, and the hub is not asked."""
+    parts = _load(name, directory)
+    train = parts.get("train")
+    if train is None:
+        raise DataError(f"{name} has no 'train' part; its parts are: {', '.join(parts)}")
+    test = next((parts[key] for key in ("test", "validation") if key in parts), None)
+    image, label = _columns(name, train.features)
+    used = [part for part in (train, test) if part is not None]
+    for part in used:
+        if missing := [column for column in (image, label) if column not in part.features]:
+            raise DataError(f"the test part of {name} has no column {missing[0]!r}")
+    total = sum(len(part) for part in used)
+    first, _ = next(_decoded(name, train, image, label, size))
+    height, width, channels = first.shape
+
+    def fill(images: Images, labels: Labels) -> None:
+        row = 0
+        for part in used:
+            for pixels, number in _decoded(name, part, image, label, size):
+                check_shape(pixels, (height, width, channels), f"picture {row} of {name}")
+                images[row], labels[row] = pixels, number
+                row += 1
+                progress(f"decoding {name} (once)", row, total)
+
+    return Recipe(
+        name="hf",
+        identity=[DECODING, name, size, *(part._fingerprint for part in used)],
+        rows=total,
+        shape=(height, width, channels),
+        class_names=tuple(train.features[label].names),
+        official_train=len(train),
+        fill=fill,
+    )
+
+
+def _decoded(
+    name: str, part: Any, image: str, label: str, size: int
+) -> Iterator[tuple[Images, int]]:
+    """Pictures and labels, row by row."""
+    try:
+        for row, example in enumerate(part):
+            if example[image] is None or example[label] is None:
+                raise DataError(f"row {row} of {name} has no picture or no label")
+            yield as_array(example[image], size), example[label]
+    except DataError:
+        raise
+    except Exception as error:  # decoders raise whatever they stumble over
+        raise DataError(f"{name} holds what cannot be decoded: {said(error)}") from None
+
+
+def _load(name: str, directory: str) -> dict[str, Any]:
+    try:
+        import datasets
+    except ImportError:
+        raise DataError("data set 'hf' needs the extra 'hub': pip install 'pfedes[hub]'") from None
+    where = str(place.directory(directory, "data directory")) if directory else ""
+    datasets.disable_progress_bars()
+    try:
+        return dict(datasets.load_dataset(where or name))
+    except Exception as error:  # the library raises whatever its readers raise
+        raise DataError(f"cannot load {name} from {where or 'the hub'}: {said(error)}") from None
+
+
+def _columns(name: str, features: dict[str, Any]) -> tuple[str, str]:
+    """The columns that hold the image and its label; CIFAR-100 has two labels, the fine one."""
+    kinds = {column: type(feature).__name__ for column, feature in features.items()}
+    images = [column for column, kind in kinds.items() if kind == "Image"]
+    labels = [column for column, kind in kinds.items() if kind == "ClassLabel"]
+    labels.sort(key=lambda column: not column.startswith("fine"))
+    if not images or not labels:
+        raise DataError(f"{name} has no image with a class label; its columns are: {kinds}")
+    return images[0], labels[0]

@@ -1,0 +1,98 @@
+"""Pictures of any kind as arrays of one shape."""
+
+import logging
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pfedes.data.dataset import Images
+from pfedes.errors import DataError
+from pfedes.files import reason
+
+BIG = 64_000_000  # pixels; more is an attack or a mistake
+ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+MODES = {1: "L", 3: "RGB"}
+"""Channels that a picture can be brought to, and what Pillow calls it."""
+
+DECODING = 2  # part of the cache's keys: pixels never meet those that were decoded otherwise
+
+# Pillow's remarks on odd files are for who set up logging; nobody else's error gets more lines.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+
+def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3) -> Images:
+    """Pixels (height, width, channels), at the size asked for.
+
+    A size is a height and a width, or a number for both; 0 = as it is. Grey becomes colour by
+    repetition, 16 bits become 8, transparency is dropped.
+    """
+    if image.width * image.height > BIG:
+        raise DataError(f"a picture of {image.width}x{image.height} is too large")
+    if channels not in MODES:
+        raise DataError(f"a picture has 1 or 3 channels, not {channels}")
+    image = _with_bytes(image).convert(MODES[channels])
+    height, width = (size, size) if isinstance(size, int) else size
+    if height and image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _with_bytes(image: Image.Image) -> Image.Image:
+    """Of 16 bits the upper 8, as Pillow does with colours; grey ones it would cut off at 255."""
+    # A PGM or PNG of 16 bits may have been widened. Other numbers have no agreed white, and one
+    # found in each picture would make them of different brightness.
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        raise DataError("its pixels are numbers of 32 bits: save it with 8 or 16, black being 0")
+    if not image.mode.startswith("I"):  # I;16, I;16B, ... differ in the order of bytes
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+
+
+def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> Images:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is odd, and can be read all the same
+            with Image.open(path) as image:
+                return as_array(image, size, channels)
+    except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
+        raise DataError(f"{path} cannot be read as a picture: {reason(error)}") from None
+
+
+def pictures_below(place: Path) -> list[Path]:
+    """All pictures in a directory and the directories in it, by their endings, sorted.
+
+    Without hidden ones: thumbnails, checkpoints and the like are copies that programs made.
+    """
+    found: list[Path] = []
+    if is_folder(place):
+        for folder, inner, names in os.walk(place, onerror=_refuse):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            found += [path for path in paths if path.suffix.lower() in ENDINGS]
+    return sorted(found)
+
+
+def is_folder(place: Path) -> bool:
+    """What cannot even be looked at is none: who opens it will say why."""
+    try:
+        return place.is_dir()
+    except OSError:
+        return False
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that is forbidden must not pass for an empty one."""
+    raise DataError(f"{error.filename} cannot be read: {reason(error)}") from None
+
+
+def check_shape(pixels: Images, expected: tuple[int, int, int], where: str) -> None:
+    if pixels.shape != expected:
+        height, width, _ = pixels.shape
+        raise DataError(
+            f"{where} is {height}x{width}, the first is {expected[0]}x{expected[1]}: "
+            "set data.image_size to bring all to one size"
+        )

@@ -1,0 +1,50 @@
+"""Who is asked into the next job, and when it is time."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pfedes.config import Config
+from pfedes.deploy.coordinator.fleet import begun, is_finished, untold
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.strikes import Strikes
+
+PATIENCE = 120.0  # seconds for those who were there before, after which the others go on
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """The sites for a job, or whom it waits for."""
+
+    sites: list[str]
+    missing: list[str]
+    needed: int  # how many more must come
+    pardoned: list[str]  # sites whose pause ends, or there would be too few
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.needed and bool(self.sites)
+
+
+def gather(layout: Layout, config: Config, connected: Collection[str], waited: float) -> Gathering:
+    """Before the first round the quorum, which is everybody unless said otherwise.
+
+    Later everybody who has taken part, for a while; then whoever is there, if they are a quorum.
+    After the last round those who have not heard how it ended. Who is paused for keeping the others
+    waiting is left out, unless they would be too few.
+    """
+    run, terms, there = begun(layout), config.federation, set(connected)
+    wanted, quorum = set(terms.participants), terms.quorum
+    fewest = config.fewest_uploads  # with fewer a round can only fail
+    awaited = wanted  # without whom it does not go on, where no quorum was set
+    paused: set[str] = set()
+    if run is not None and is_finished(run, config):
+        wanted, quorum, fewest = untold(layout, run), 1, 1
+    elif run is not None:
+        paused = Strikes(layout.strikes).paused(run.manifest.round + 1) & wanted & there
+        if len((wanted & there) - paused) >= max(1, quorum, fewest):
+            wanted -= paused
+        awaited = run.manifest.clients.keys() & wanted if waited < PATIENCE else set()
+    sites = sorted(wanted & there)
+    needed = quorum - len(sites) if quorum else len(awaited - there)
+    needed = max(0, needed, fewest - len(sites))
+    return Gathering(sites, sorted(wanted - there), needed, sorted(paused & set(sites)))

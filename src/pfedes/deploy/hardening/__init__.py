@@ -1,0 +1,1 @@
+"""What closes FLARE's doors, in each of its processes."""

@@ -1,0 +1,23 @@
+"""The process of a job: `python -m pfedes.deploy.hardening.job client|server ARGUMENTS`."""
+
+import os
+import runpy
+import sys
+
+from pfedes.deploy.hardening.install import harden
+
+MODULES = {
+    "client": "nvflare.private.fed.app.client.worker_process",
+    "server": "nvflare.private.fed.app.server.runner_process",
+}
+
+
+def main() -> None:
+    module = MODULES[sys.argv.pop(1)]
+    os.umask(0o077)  # whatever FLARE writes is for its owner only
+    harden()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

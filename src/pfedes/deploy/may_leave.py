@@ -1,0 +1,42 @@
+"""What may leave a site, for the filter in its workspace."""
+
+from typing import Any
+
+from pfedes.config import Config
+from pfedes.config.participant import Participant
+from pfedes.core.payload import Max, TensorSpec
+from pfedes.deploy.participant.handler import own_config
+from pfedes.deploy.versions import TOLD
+from pfedes.fleet.client_host import reply_spec
+from pfedes.population.consent import Consent
+from pfedes.population.simulation import Simulation
+
+FRAME = ["kind", "client", "reason", "versions"]
+SCORES = ["val_correct", "val_total", "test_correct", "test_total"]
+UNASKED = ["card", *TOLD, "noted"]  # answers to an enrolment and to the last notice
+
+
+def allowed_by(participant: Participant, terms: Config) -> dict[str, Any]:
+    """Everything that any method consented to would send, for the site's filter."""
+    tensors: dict[str, list[dict[str, Any]]] = {}
+    values = {*FRAME, *SCORES, *(f"up/{name}" for name in UNASKED)}
+    consent = Consent(participant.methods, participant.consents, participant.limits)
+    tree = terms.model_dump(mode="json", exclude={"method"})
+    for name in participant.methods:
+        agreed = {"name": name, **consent.keys_of(name)}
+        simulation = Simulation(own_config({**tree, "method": agreed}, participant))
+        card = simulation.population.card(participant.name, simulation.method.needs)
+        ctx = simulation.context(1)
+        spec = reply_spec(simulation.method, card, ctx, over_network=True)
+        values |= {f"up/{key}" for key in spec.meta}
+        for group in spec.groups:
+            for option in group.options:
+                for key, tensor in option.items():
+                    tensors.setdefault(key, []).append(_form(tensor))
+    limit = participant.limits.floats
+    return {"tensors": tensors, "values": sorted(values), "floats": limit}
+
+
+def _form(tensor: TensorSpec) -> dict[str, Any]:
+    shape = [{"most": size.limit} if isinstance(size, Max) else size for size in tensor.shape]
+    return {"shape": shape, "dtype": str(tensor.dtype).removeprefix("torch.")}

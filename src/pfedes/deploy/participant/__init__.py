@@ -1,0 +1,1 @@
+"""A participant's side of a federation."""

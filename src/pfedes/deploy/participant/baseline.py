@@ -1,0 +1,26 @@
+"""What a participant would have had without the others: the same training, by itself."""
+
+import shutil
+
+from pfedes.deploy.participant.state import ParticipantState
+from pfedes.federation.loop import Federation
+from pfedes.methods.standalone import StandaloneConfig
+
+
+def trained_alone(seat: ParticipantState) -> float:
+    """Test accuracy after as many rounds of the same local training, with nobody else."""
+    config, method = seat.config, StandaloneConfig()
+    rounds = seat.answered()
+    changes = {"participation": 1.0, "min_uploads": 1, "patience": 0}
+    (person,) = config.participants
+    alone = config.model_copy(
+        update={
+            "train": config.train.model_copy(update={**changes, "rounds": len(rounds)}),
+            "method": method,
+            "participants": (person.model_copy(update={"methods": (method.name,)}),),
+        }
+    )
+    out = seat.directory / "alone"
+    shutil.rmtree(out, ignore_errors=True)
+    accuracy: float = Federation(alone, out=out).run().summary["mean_accuracy"]
+    return accuracy

@@ -1,0 +1,25 @@
+"""What a site's workspace says of its participant: written by `pfedes join`, by nobody else."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pfedes.config import configure
+from pfedes.config.federation import FederationConfig
+from pfedes.config.participant import Participant
+
+PARTICIPANT = Path("local") / "participant.json"
+TERMS = Path("local") / "federation.toml"
+
+
+@dataclass(frozen=True)
+class SiteFiles:
+    """Who sits here, and the terms that they agreed to."""
+
+    participant: Participant
+    terms: FederationConfig
+
+
+def read_site(workspace: Path) -> SiteFiles:
+    tree = json.loads((workspace / PARTICIPANT).read_text(encoding="utf-8"))
+    return SiteFiles(Participant(**tree), configure(workspace / TERMS).federation)

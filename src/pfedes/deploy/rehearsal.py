@@ -1,0 +1,144 @@
+"""A whole federation on one machine: the real processes, certificates and messages."""
+
+import socket
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from signal import Signals
+
+import tomli_w
+
+from pfedes.config import Config, configure
+from pfedes.config.participant import read_participant
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.serve import Serving, prepare
+from pfedes.deploy.participant.state import ParticipantState
+from pfedes.federation.loop import refuse_if_taken
+from pfedes.files import writing
+from pfedes.fleet.process import LEASH, python, same_imports
+from pfedes.results.run import Run
+
+NAMES = ("ada", "ben", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "jon", "kim", "leo",
+         "mia", "ned", "ola", "pia", "quin", "rob", "sue", "tom")  # fmt: skip
+MODELS = ("mlp", "cnn", "attention")
+ROUNDS = 3
+LEAVING = 60.0  # seconds after the end of the federation
+ENDING = 10.0  # seconds after a polite kill
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What was gone through."""
+
+    run: Run
+    people: list[tuple[str, str, ParticipantState]]  # name, model, directory
+    lost: list[str]  # what became of those who did not stay until the end
+
+
+def rehearse(out: Path, participants: int, say: Say, *, rounds: int | None = None) -> Rehearsal:
+    """Coordinator and participants, each in processes and a directory of their own."""
+    refuse_if_taken(out)
+    names = NAMES[:participants]
+    config = federation_of(names, ROUNDS if rounds is None else rounds)
+    homes = {name: out / name for name in names}
+    for number, name in enumerate(names):
+        write_participant(homes[name], name, number, participants)
+    layout = Layout(out / "federation")
+    prepare(layout, config)
+    with ExitStack() as stack:
+        joined = {}
+        for name in names:
+            joined[name] = start_joining(layout.kits / name, homes[name], leave=True)
+            stack.callback(_end, joined[name])
+        run = Serving(layout, say).run()
+        ends = [_see_off(name, process, homes[name]) for name, process in joined.items()]
+    people = []
+    for name in names:
+        participant = read_participant(homes[name] / "participant.toml")
+        model = participant.model.rpartition(":")[2]
+        people.append((name, model, ParticipantState(Path(participant.state))))
+    return Rehearsal(run, people, [end for end in ends if end])
+
+
+def federation_of(names: tuple[str, ...], rounds: int, port: int = 0) -> Config:
+    """Terms for people who share the ten digits."""
+    return configure(
+        rounds=rounds,
+        settings={
+            "federation.participants": list(names),
+            "federation.classes": [str(digit) for digit in range(10)],
+            "federation.mean": [0.3] * 3,
+            "federation.std": [0.38] * 3,
+            "federation.port": port or free_port(),
+            "federation.timeout": 120,
+            "train.batch_size": 32,
+            "method.extractor_epochs": 1,
+        },
+    )
+
+
+def write_participant(home: Path, name: str, number: int, of: int) -> Path:
+    """A participant.toml, and beside it code of the participant's own."""
+    code = files("pfedes.deploy").joinpath("_rehearsal_participant.py").read_text(encoding="utf-8")
+    own = code.replace("MINE, OF = 0, 3", f"MINE, OF = {number}, {of}")
+    model = MODELS[number % len(MODELS)]
+    tree = {"name": name, "model": f"own.py:{model}", "data": "own.py:data", "state": "state"}
+    path = home / "participant.toml"
+    with writing(home):
+        home.mkdir(parents=True)
+        (home / "own.py").write_text(own, encoding="utf-8")
+        path.write_text(tomli_w.dumps(tree), encoding="utf-8")
+    return path
+
+
+def start_joining(kit: Path, home: Path, *, leave: bool) -> "subprocess.Popen[bytes]":
+    """`pfedes join` as its owner types it; it ends when this process is gone, however it went."""
+    words = ["join", str(kit), str(home / "participant.toml"), *(["--leave"] if leave else [])]
+    with writing(home):
+        output = (home / "join.txt").open("ab")
+    with output:
+        return subprocess.Popen(
+            python("-m", "pfedes", *words),
+            env={**same_imports(), LEASH: "0"},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,  # Ctrl-C is for this process alone
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _see_off(name: str, process: "subprocess.Popen[bytes]", home: Path) -> str:
+    """Everybody has been told the end, and leaves by itself; '' or what happened instead."""
+    try:
+        code = process.wait(LEAVING)
+    except subprocess.TimeoutExpired:
+        happened = "has not left yet"
+    else:
+        if not code:
+            return ""
+        killed = code < 0
+        happened = f"was ended by {Signals(-code).name}" if killed else f"ended with code {code}"
+    return f"{name} {happened}: see {home / 'join.txt'}"
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(ENDING)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()

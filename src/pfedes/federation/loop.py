@@ -1,0 +1,402 @@
+"""The round loop: one for every method and every fleet."""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pfedes.config import Config, configure, stored_config
+from pfedes.core.client import Card, Scores
+from pfedes.core.context import Context
+from pfedes.core.payload import State
+from pfedes.core.protocol import Failure, Fleet, Scored, Task
+from pfedes.errors import (
+    ClusterError,
+    DamageError,
+    DiskError,
+    FailedRunError,
+    MethodError,
+    PfedesError,
+    StoreError,
+    WireError,
+)
+from pfedes.federation.admission import Admission, Verdict
+from pfedes.federation.estimate import is_big, plan_of
+from pfedes.federation.ledger import Ledger
+from pfedes.federation.listener import Listener
+from pfedes.files import writing
+from pfedes.fleet import make_fleet
+from pfedes.fleet.early import dismiss
+from pfedes.fleet.serial import with_threads
+from pfedes.imports import kind_text_and_place
+from pfedes.methods.base import Method, in_one_line
+from pfedes.methods.contract import check_contract
+from pfedes.models.precision_speed import warn_if_slow
+from pfedes.population.simulation import Simulation
+from pfedes.report.output import write_results
+from pfedes.results.run import Run, check_federation
+from pfedes.results.summary import Row
+from pfedes.store.client_store import ClientStore
+from pfedes.store.lock import locked
+from pfedes.store.log import noting_a_stop, run_log
+from pfedes.store.manifest import Standing
+from pfedes.store.run_store import RunStore
+from pfedes.store.trust import check_code, code_of, contacts_of, remember
+
+log = logging.getLogger(__name__)
+
+Selector = Callable[[Sequence[str], int, np.random.Generator], Iterable[str]]
+"""Chooses so many of the named clients."""
+
+
+FleetMaker = Callable[[Simulation, ClientStore], Fleet]
+"""Makes the fleet that carries a simulation's rounds to its clients."""
+
+
+def uniform(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
+    """Every client with the same probability, nobody twice."""
+    return (names[index] for index in rng.choice(len(names), count, replace=False))
+
+
+class Federation:
+    """Trains the clients of a configuration, round by round.
+
+    Nothing is written before `run` is called. From then on a round is either committed or did not
+    happen, and `Federation.resume` goes on after the last one that was.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        out: Path | str | None = None,
+        select: Selector = uniform,
+        fleet: FleetMaker = make_fleet,
+        listener: Listener | None = None,
+        fewest: int | None = None,
+    ) -> None:
+        """`fewest` clients must be there to begin with; all of them, unless it is given."""
+        self.config = config.settled()
+        data = config.data.source.partition(":")[0]
+        self.directory = (
+            free_directory(f"{config.method.name}-{data}") if out is None else Path(out)
+        )
+        self.select = select
+        self.fleet = fleet
+        self.listener = listener or Listener()
+        self.fewest = fewest
+        self._resumed: RunStore | None = None
+        self._from_round: int | None = None
+
+    @classmethod
+    def resume(
+        cls,
+        directory: Path | str,
+        *,
+        rounds: int | None = None,
+        from_round: int | None = None,
+        cluster: str | None = None,
+        tls: Path | str | None = None,
+        data_dir: Path | str | None = None,
+        trust_code: bool = False,
+        select: Selector = uniform,
+        fleet: FleetMaker = make_fleet,
+        listener: Listener | None = None,
+    ) -> "Federation":
+        """The federation of a run directory, ready to continue.
+
+        `rounds` sets a new total; `from_round` goes back to a round that is still kept; with
+        `cluster` the rest is done there, with the certificates in the directory `tls`; `data_dir`
+        is where the data lies now, if it has moved. What the run names of somebody's own (models,
+        data, methods, a cluster) is used only if a run of this user recorded it on this machine,
+        or with `trust_code`, which records it.
+        """
+        store = RunStore.open(Path(directory))
+        file = store.directory / "config.toml"
+        stored = stored_config(file)
+        check_federation(store, stored)
+        try:
+            manifest = store.manifest(from_round)
+        except DamageError as error:
+            raise DamageError(f"{error}; {store.way_back()}") from None
+        names = code_of(stored) | ({} if cluster else contacts_of(stored))
+        check_code(manifest.run, store.directory, names, trust_code=trust_code)
+        config = configure(file, rounds=rounds, cluster=cluster, tls=tls)
+        if data_dir is not None:
+            config = config.with_data_in(data_dir)
+        remember(manifest.run, config)
+        config.check_uploads(len(manifest.clients))
+        done = manifest.round
+        if config.train.rounds < done:
+            raise StoreError(f"{directory} has done {done} rounds: --rounds must be at least that")
+        federation = cls(config, out=directory, select=select, fleet=fleet, listener=listener)
+        federation._resumed = store
+        federation._from_round = from_round
+        return federation
+
+    def run(self) -> Run:
+        """Does all rounds that are left and returns the run."""
+        if self._resumed is None:
+            refuse_if_taken(self.directory)
+        # What the server computes depends on the number of threads as clients' work does.
+        with run_log() as log_into, with_threads(self.config.runtime.threads):
+            simulation = Simulation(self.config, self.listener.working)
+            if simulation.population.is_here:
+                warn_if_slow(self.config.precisions, simulation.population.device)
+            with closing(self.fleet(simulation, RunStore(self.directory).clients)) as fleet:
+                dismiss()  # what was started early and is not needed
+                if (store := self._resumed) is None:
+                    store = self._begin(simulation, fleet)
+                continuing = f"'pfedes resume {self.directory}' continues"
+                with locked(store.state), _resumable(store), noting_a_stop(continuing):
+                    log_into(self.directory)
+                    ledger = Ledger.reopen(
+                        store,
+                        self.config,
+                        simulation.population.digest,
+                        self._from_round,
+                        self.listener.working,
+                    )
+                    return self._rounds(simulation, fleet, ledger)
+
+    def _begin(self, simulation: Simulation, fleet: Fleet) -> RunStore:
+        """Makes the run directory, once the method and the untrained clients were checked."""
+        method, ctx = simulation.method, simulation.context(0)
+        cards = fleet.enroll()
+        self.config.check_uploads(len(cards))
+        if problems := simulation.population.check(method, ctx) or method.check(cards, ctx):
+            raise MethodError(in_one_line(problems))
+        with _blaming(method, "start", 0):
+            check_contract(method, cards, ctx)
+            state = method.start(cards, ctx)
+            tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
+        here = simulation.population.is_here
+        if here and is_big(self.config, [card.samples for card in cards]):
+            self.listener.planned(plan_of(simulation, fleet, tasks, self.directory))
+        scores, failures = self._evaluate(fleet, tasks)
+        if failures and len(scores) < (self.fewest or len(cards)):
+            raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
+        if failures:  # who is left out may come another time
+            cards = [card for card in cards if card.name in scores]
+            self.config.check_uploads(len(cards))
+            state = method.start(cards, ctx)
+        population = simulation.population
+        return Ledger.create(
+            self.directory,
+            self.config,
+            population.digest,
+            cards,
+            state,
+            scores,
+            elsewhere=not here,
+            kept=population.kept,
+        )
+
+    def _admit(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> None:
+        """Takes in who was not there before: a federation may grow between two rounds."""
+        method, ctx = simulation.method, simulation.context(ledger.round)
+        newcomers: list[Card] = []
+        for card in fleet.enroll():
+            if card.name in ledger.cards:
+                continue
+            if problems := method.check([*ledger.cards.values(), *newcomers, card], ctx):
+                log.warning("%s is not admitted: %s", card.name, in_one_line(problems))
+                continue
+            newcomers.append(card)
+        if not newcomers:
+            return
+        tasks = [
+            Task(ledger.manifest.run, card.name, ledger.round, 0,
+                 method.download(ledger.state, card, ctx))
+            for card in newcomers
+        ]  # fmt: skip
+        scores, _ = self._evaluate(fleet, tasks)  # who does not answer may come another time
+        ledger.admit([card for card in newcomers if card.name in scores], scores)
+
+    def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:
+        self.listener.started(ledger.run())
+        while not ledger.finished:
+            if not simulation.population.is_here:
+                self._admit(simulation, fleet, ledger)
+            row = self._round(simulation, fleet, ledger)
+            log.info("round %d %s: accuracy %.4f", row["round"], row["status"], row["accuracy"])
+            self.listener.round_done(row)
+        ledger.store.remove_leftovers()
+        run = ledger.run()
+        write_results(run, simulation, report=self.config.runtime.report)
+        return run
+
+    def _round(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Row:
+        began = time.perf_counter()
+        method, ctx = simulation.method, simulation.context(ledger.round + 1)
+
+        # Step 1: select clients.
+        names = sorted(ledger.cards)
+        count = ctx.train.selected(len(names))
+        rng = ctx.streams.numpy("selection", round=ctx.round)
+        selected = sorted(self.select(names, count, rng))
+        self.listener.round_started(ctx.round, selected)
+
+        # Step 2: send them what the server holds.
+        cards = {name: ledger.card(name) for name in selected}
+        with _blaming(method, "download", ctx.round):
+            tasks = [
+                ledger.task(card, ctx, method.download(ledger.state, card, ctx))
+                for card in cards.values()
+            ]
+
+        # Steps 3 and 4: they work and answer; what does not pass every check is turned away.
+        last = {name: standing.scores for name, standing in ledger.manifest.clients.items()}
+        over_network = not simulation.population.is_here
+        admission = Admission(tasks, cards, method, ctx, last, over_network=over_network)
+        for answer in fleet.round(tasks):
+            self.listener.client_done(admission.examine(answer))
+        verdicts = admission.verdicts()
+        if simulation.population.is_here and ledger.round == 0:
+            self._refuse_a_broken_method(verdicts)
+
+        # Step 5: aggregate, unless too few uploads are left to mean anything.
+        uploads = admission.accepted()
+        ok = len(uploads) >= self.config.fewest_uploads
+        with _blaming(method, "aggregate", ctx.round):
+            state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
+        if not state.is_finite():
+            log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
+            ok, state = False, ledger.state
+
+        # Step 6: evaluate and commit.
+        standings = ledger.standings(verdicts, ok)
+        floats = 0
+        if ok and method.evaluated_after_aggregation(ctx):
+            standings, floats = self._measure(fleet, ledger, standings, state, method, ctx)
+        return ledger.commit(
+            ctx.round,
+            ok=ok,
+            state=state,
+            standings=standings,
+            verdicts=verdicts,
+            evaluation_floats=floats,
+            server_flops=ctx.meter.total,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _refuse_a_broken_method(self, verdicts: Sequence[Verdict]) -> None:
+        """Ends a run in whose first round nobody answered, all for the same reason.
+
+        The round is not committed: once the code is fixed, a resume does it again.
+        """
+        alike = {
+            verdict.reason.replace(verdict.task.client, "a client")
+            for verdict in verdicts
+            if verdict.asked and verdict.status == "failed"
+        }
+        asked = sum(verdict.asked for verdict in verdicts)
+        if len(alike) == 1 and all(v.status == "failed" for v in verdicts if v.asked):
+            everyone = "the only client" if asked == 1 else f"all {asked} clients"
+            raise FailedRunError(
+                f"{everyone} of round 1 failed: {alike.pop()}. Fix that, then run "
+                f"'pfedes resume {self.directory}'"
+            )
+
+    def _measure(
+        self,
+        fleet: Fleet,
+        ledger: Ledger,
+        standings: Mapping[str, Standing],
+        state: State,
+        method: Method[Any],
+        ctx: Context,
+    ) -> tuple[dict[str, Standing], int]:
+        """Scores of all clients with what they would be sent now, and the floats that cost."""
+        everyone = {**ledger.manifest.clients, **standings}
+        tasks = [
+            Task(ledger.manifest.run, name, ctx.round, standing.version,
+                 method.download(state, ledger.card(name, standing), ctx))
+            for name, standing in everyone.items()
+        ]  # fmt: skip
+        last = {name: standing.scores for name, standing in ledger.manifest.clients.items()}
+        scores, _ = self._evaluate(fleet, tasks, last)  # who does not answer keeps its last score
+        measured = {
+            name: standing.model_copy(update={"scores": scores.get(name, last[name])})
+            for name, standing in everyone.items()
+        }
+        return measured, sum(task.download.floats for task in tasks)
+
+    def _evaluate(
+        self, fleet: Fleet, tasks: Sequence[Task], last: Mapping[str, Scores] | None = None
+    ) -> tuple[dict[str, Scores], list[Failure]]:
+        """Everybody's scores; `last` are those of before, where there are any."""
+        scores, failures = {}, []
+        asked = {task.client for task in tasks}
+        for done, given in enumerate(fleet.evaluate(tasks), 1):
+            answer = _with_same_totals(given, last or {})
+            if isinstance(answer, Failure):
+                log.warning("%s was not evaluated: %s", answer.client, answer.reason)
+                failures.append(answer)
+            elif answer.client in asked:
+                scores[answer.client] = answer.scores
+            self.listener.working("evaluating all clients", done, len(tasks))
+        return scores, failures
+
+
+def _with_same_totals(answer: Scored | Failure, last: Mapping[str, Scores]) -> Scored | Failure:
+    if isinstance(answer, Failure):
+        return answer
+    try:
+        answer.scores.check_totals(last.get(answer.client, answer.scores))
+    except WireError as error:
+        return Failure(answer.client, str(error))
+    return answer
+
+
+@contextmanager
+def _blaming(method: Method[Any], function: str, round: int) -> Iterator[None]:
+    """Whatever a method's own code raises at the server is one line that says where."""
+    try:
+        yield
+    except PfedesError:
+        raise
+    except Exception as error:
+        where = f"{function}() of {method.name} failed in round {round}"
+        raise FailedRunError(f"{where}: {kind_text_and_place(error)}") from error
+
+
+@contextmanager
+def _resumable(store: RunStore) -> Iterator[None]:
+    """A disk or a cluster that is gone ends the run, which has lost nothing by it."""
+    try:
+        yield
+    except (DiskError, ClusterError) as error:
+        raise type(error)(
+            f"{error}; nothing that was committed is lost: mend that, then go on with "
+            f"'pfedes resume {store.directory}'"
+        ) from None
+
+
+def refuse_if_taken(directory: Path) -> None:
+    """A new run needs a place of its own."""
+    with writing(directory):
+        taken = (directory / "state").is_dir()
+        used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+    if taken:
+        raise StoreError(
+            f"{directory} already holds a run: go on with 'pfedes resume {directory}', "
+            "or choose another directory"
+        )
+    if used:
+        raise StoreError(f"{directory} exists and is not an empty directory: choose another")
+
+
+def free_directory(name: str) -> Path:
+    """`runs/NAME`, or the first of `-2`, `-3`, ... that is not taken."""
+    name = name.replace(":", "-")
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if not path.exists():
+            return path
+    raise AssertionError("unreachable")

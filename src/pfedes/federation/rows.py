@@ -1,0 +1,94 @@
+"""The rows of `clients.jsonl` and `rounds.jsonl`."""
+
+from collections.abc import Mapping, Sequence
+
+from pfedes.core.protocol import WITHHELD
+from pfedes.federation.admission import Verdict, scores_of
+from pfedes.results.summary import COUNTERS, Row, mean_accuracy, mean_validation, total
+from pfedes.store.manifest import Standing
+
+
+def client_row(verdict: Verdict) -> Row:
+    """What one client did in one round. Unchecked replies give nothing but what they cost."""
+    task, reply = verdict.task, verdict.reply
+    row: Row = {
+        "round": task.round,
+        "client": task.client,
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "n": None,
+        "accuracy": None,
+        "val_accuracy": None,
+        "loss": None,
+        "floats_down": task.download.floats,
+        "floats_up": reply.payload.floats if reply else 0,
+        "bytes_down": task.download.bytes,
+        "bytes_up": reply.payload.bytes if reply else 0,
+        "metadata_down": task.metadata if verdict.asked else 0,
+        "metadata_up": reply.payload.metadata if reply else 0,
+        "flops": 0,
+        "seconds": 0.0,
+    }
+    if verdict.code is not None:
+        row["code"] = verdict.code
+    if reply is not None and verdict.status == "ok":
+        meta, scores = reply.payload.meta, scores_of(reply.payload)
+        row |= {
+            "n": meta["samples"],
+            "accuracy": scores.accuracy,
+            "val_accuracy": scores.val_accuracy,
+            **dict.fromkeys(WITHHELD),
+            **{key: value for key, value in meta.items() if key not in BOOKKEEPING},
+        }
+    return row
+
+
+BOOKKEEPING = {
+    *("run", "round", "base", "samples", "state"),
+    *("val_correct", "val_total", "test_correct", "test_total"),
+}
+
+
+def round_row(
+    round: int,
+    status: str,
+    selected: int,
+    clients: Sequence[Row],
+    standings: Mapping[str, Standing],
+    floats_evaluation: int,
+    flops_server: int,
+    seconds: float,
+) -> Row:
+    """The round in one row: sums over the asked clients, means over all.
+
+    Only rows of rounds in which the server trained say what it computed.
+    """
+    scores = {name: standing.scores for name, standing in standings.items()}
+    local = [standing.local for standing in standings.values()]
+    ok = [row for row in clients if row["status"] == "ok"]
+    accepted = ok if status == "ok" else []
+    counted = {name: sum(row[name] for row in clients) for name in COUNTERS}
+    return {
+        "round": round,
+        "status": status,
+        "selected": selected,
+        "answered": len(ok),
+        "rejected": sum(row["status"] == "rejected" for row in clients),
+        "failed": sum(row["status"] == "failed" for row in clients),
+        "accuracy": mean_accuracy(scores.values()),
+        "accuracy_selected": (
+            mean_accuracy(scores[row["client"]] for row in accepted) if accepted else None
+        ),
+        "accuracy_local": mean_accuracy(local),
+        "val_accuracy": mean_validation(scores.values()),
+        "loss": (
+            sum(row["loss"] * row["n"] for row in accepted) / sum(row["n"] for row in accepted)
+            if accepted
+            else None
+        ),
+        **counted,
+        "floats_evaluation": floats_evaluation,
+        "flops": total(row["flops"] for row in clients),
+        **({"flops_server": flops_server} if flops_server else {}),
+        "seconds": seconds,
+    }

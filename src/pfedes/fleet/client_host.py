@@ -1,0 +1,329 @@
+"""The client's side of the protocol, the same in every fleet.
+
+A host answers tasks for the clients that live with it: it restores a client at the version the
+task starts from, lets the method work, and commits state and answer together before it answers.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from pfedes.config.earlier_digests import earlier_local_digest
+from pfedes.core.client import Card, Client
+from pfedes.core.context import Context
+from pfedes.core.flops import FlopMeter
+from pfedes.core.payload import Payload, Value
+from pfedes.core.protocol import REPLY_META, WITHHELD, Failure, FailureCode, Reply, Scored, Task
+from pfedes.core.wire import WireSpec
+from pfedes.errors import (
+    DamageError,
+    DiskError,
+    MethodError,
+    PfedesError,
+    RefusedError,
+    TrainingError,
+    WireError,
+    unknown,
+)
+from pfedes.files import Buffer
+from pfedes.imports import kind_text_and_place
+from pfedes.methods.base import Method, in_one_line
+from pfedes.methods.contract import check_metadata
+from pfedes.population.base import Population
+from pfedes.population.simulation import Simulation
+from pfedes.store.client_store import ClientStore, Version
+
+log = logging.getLogger(__name__)
+
+
+class MissingBaseError(DamageError):
+    """The task starts from a version that is not here, or is damaged."""
+
+    def __init__(self, versions: list[int], why: str = "") -> None:
+        super().__init__(f"missing base: {why}" if why else "missing base")
+        self.versions = tuple(versions)
+
+
+class ClientHost:
+    """Answers tasks for the clients of a population."""
+
+    def __init__(
+        self,
+        population: Population,
+        method: Method[Any],
+        context: Callable[[int], Context],
+        store: ClientStore,
+        settings: str,
+        earlier_settings: str = "",
+    ) -> None:
+        """`settings` identifies what shapes a client's work: other settings, another answer.
+
+        `earlier_settings` is what earlier versions of pfedes recorded for the same.
+        """
+        self.population = population
+        self.method = method
+        self.context = context
+        self.store = store
+        self.settings = settings
+        self.earlier_settings = earlier_settings
+        self._resident: dict[str, nn.Module] = {}
+        self._known_flops: dict[Hashable, Fraction] = {}
+
+    def cards(self) -> list[Card]:
+        """The cards of all clients, with no more on them than the method needs."""
+        return self.population.cards(self.method.needs)
+
+    def introduce(self, task: Task) -> Reply | Failure:
+        """A client's card, unless it cannot or will not take part."""
+        try:
+            ctx = self.context(0)
+            card = self.population.card(task.client, self.method.needs)
+            self._check_consent(task, card, ctx)
+            if problems := self.population.check(self.method, ctx):
+                raise MethodError(in_one_line(problems))
+            return Reply(task.client, Payload({}, {"card": json.dumps(asdict(card))}))
+        except Exception as error:  # model and method may be somebody's own, and raise anything
+            return _failure(task, error)
+
+    def answer(self, task: Task) -> Reply | Failure:
+        """The client's work in a round, done once however often it is asked for."""
+        try:
+            return self._answer(task)
+        except MissingBaseError as missing:
+            return Failure(task.client, str(missing), missing.versions, "missing base")
+        except DiskError:
+            raise  # the disk is everybody's
+        except Exception as error:  # model and method may be somebody's own, and raise anything
+            return _failure(task, error)
+
+    def answered(self, task: Task) -> Reply | None:
+        """The answer given before, if this very task was answered and the file is whole."""
+        return self._answered(task, self.store.versions(task.run, task.client))
+
+    def take_in(self, task: Task, data: Buffer) -> None:
+        """Commits the new state that the client's host on another machine has sent."""
+        self._make_way(task, self.store.versions(task.run, task.client))
+        self.store.put(task.run, task.client, task.round, data)
+
+    def adopt(self, task: Task, attempt: str) -> None:
+        """Commits what the client's host on another machine wrote beside its place."""
+        self._make_way(task, self.store.versions(task.run, task.client))
+        self.store.adopt(task.run, task.client, task.round, attempt)
+
+    def score(self, task: Task) -> Scored | Failure:
+        """The client's scores at its base version; changes nothing."""
+        try:
+            ctx = self.context(task.round)
+            self._check(task, ctx, task.base <= task.round)
+            client = self.restore(task)
+            model = personal_model(self.method, client, self._received(task), ctx)
+            return Scored(task.client, client.score(model))
+        except Exception as error:  # model and method may be somebody's own, and raise anything
+            return _failure(task, error)
+
+    def heed(self, task: Task) -> Reply | Failure:
+        """That the run has ended, with what the client's model needs from now on; changes nothing.
+
+        Whoever keeps the download does so only if it passes here.
+        """
+        try:
+            self._check(task, self.context(task.round), task.base <= task.round)
+            return Reply(task.client, Payload({}, {"noted": task.round}))
+        except Exception as error:  # model and method may be somebody's own, and raise anything
+            return _failure(task, error)
+
+    def _answer(self, task: Task) -> Reply:
+        ctx = self.context(task.round)
+        self._check(task, ctx, task.base < task.round)
+        if (consent := self.population.consent(task.client)) is not None:
+            ctx = consent.limits.cautious(ctx)
+        versions = self.store.versions(task.run, task.client)
+        if (before := self._answered(task, versions)) is not None:
+            return before
+
+        client = self._at_base(task)
+        began = time.perf_counter()
+        with ctx.streams.ambient("client", round=task.round, client=task.client):
+            if task.base == 0:
+                self.method.prepare(client, ctx)
+            upload = self.method.client_round(client, self._received(task), ctx)
+            scores = client.score(self.method.personal(client, None, ctx))
+        check_metadata(self.method, upload.meta)
+        state = client.state()
+        _check_finite(client, ctx)
+        reply = Payload(
+            # Copies: the model they may be part of goes on to the next client.
+            {name: tensor.detach().cpu().clone() for name, tensor in upload.tensors.items()},
+            {
+                "run": task.run,
+                "round": task.round,
+                "base": task.base,
+                "samples": len(client.train),
+                "loss": upload.loss,
+                **asdict(scores),
+                "flops": client.meter.total,
+                "seconds": time.perf_counter() - began,
+                "state": Payload(state).digest(),
+                **upload.meta,
+            },
+        )
+        self._check_reply(task, reply, ctx)
+        self._make_way(task, versions)
+        self.store.commit(Version(state, self._identity(task), reply))
+        return Reply(task.client, reply)
+
+    def _make_way(self, task: Task, versions: list[int]) -> None:
+        newer = [version for version in versions if version > task.base]
+        self.store.discard(task.run, task.client, newer)
+
+    def _answered(self, task: Task, versions: list[int]) -> Reply | None:
+        if task.round not in versions:
+            return None
+        try:
+            stored = self.store.load(task.run, task.client, task.round)
+        except DamageError as error:
+            log.warning("%s is trained again: %s", task.client, error)
+            return None
+        asked = self._identity(task)
+        known = (asked, {**asked, "settings": self.earlier_settings})
+        return Reply(task.client, stored.reply) if stored.task in known else None
+
+    def restore(self, task: Task) -> Client:
+        """The client at the version that a task starts from, ready to be used."""
+        client = self._at_base(task)
+        if task.base == 0:
+            # Who was never selected has what it would keep from its first selection on.
+            ctx = self.context(task.round)
+            with ctx.streams.ambient("client", round=task.round, client=task.client):
+                self.method.prepare(client, ctx)
+        return client
+
+    def _at_base(self, task: Task) -> Client:
+        state = self._base(task) if task.base else None  # initial weights come from the seed
+        architecture = self.population.architectures[task.client]
+        # What is loaded need not be initialised first: one model of each architecture stays.
+        resident = self._resident.get(architecture) if state is not None else None
+        client = self.population.client(task.client, resident)
+        if _is_its_state(client.model):
+            self._resident[architecture] = client.model
+        client.meter = FlopMeter(self._known_flops)
+        if state is not None:
+            client.load(state)
+        return client
+
+    def _identity(self, task: Task) -> dict[str, Value]:
+        return {**task.identity(), "settings": self.settings}
+
+    def _received(self, task: Task) -> Payload:
+        """The download, where the client's model is."""
+        down = {n: t.to(self.population.device) for n, t in task.download.tensors.items()}
+        return Payload(down, task.download.meta)
+
+    def _base(self, task: Task) -> dict[str, Tensor]:
+        versions = self.store.versions(task.run, task.client)
+        if task.base not in versions:
+            raise MissingBaseError(versions)
+        try:
+            return self.store.load(task.run, task.client, task.base).state
+        except DamageError as error:
+            intact = [version for version in versions if version != task.base]
+            raise MissingBaseError(intact, str(error)) from None
+
+    def _check(self, task: Task, ctx: Context, in_order: bool) -> None:
+        """Nothing is touched for a task that is not on the allow-list."""
+        if task.client not in self.population.sizes:
+            raise WireError(unknown("client", task.client, self.population.names))
+        card = self.population.card(task.client, self.method.needs)
+        self._check_consent(task, card, ctx)
+        try:
+            if not (in_order and task.base >= 0):
+                raise WireError(f"base {task.base} is no base for round {task.round}")
+            self.method.allowed(card, ctx).down.check(task.download)
+            if (consent := self.population.consent(task.client)) is not None:
+                consent.limits.check_download(self.method, task.download)
+        except WireError as error:
+            raise RefusedError(f"download refused: {error}") from None
+
+    def _check_consent(self, task: Task, card: Card, ctx: Context) -> None:
+        if (consent := self.population.consent(task.client)) is not None:
+            for reason in consent.refusals(self.method, card, ctx):
+                raise RefusedError(f"refused: {reason}")
+
+    def _check_reply(self, task: Task, reply: Payload, ctx: Context) -> None:
+        """Nothing leaves that is not on the allow-list, which lies within a participant's own."""
+        card = self.population.card(task.client, self.method.needs)
+        reply_spec(self.method, card, ctx).check(reply)
+        if (consent := self.population.consent(task.client)) is not None:
+            consent.check_amount(reply)
+
+
+def _failure(task: Task, error: Exception) -> Failure:
+    """What a client says that cannot answer. Its state on disk is as it was."""
+    if isinstance(error, PfedesError):
+        return Failure(task.client, str(error), code=_code_of(error))
+    log.exception("%s failed in round %d", task.client, task.round)
+    return Failure(task.client, kind_text_and_place(error))
+
+
+def _code_of(error: PfedesError) -> FailureCode:
+    if isinstance(error, TrainingError):
+        return "not finite"
+    return "refused" if isinstance(error, RefusedError) else "failed"
+
+
+def _is_its_state(model: nn.Module) -> bool:
+    """Whether loading a state makes a model wholly another client's: no buffer is left out."""
+    return {name for name, _ in model.named_buffers()} <= model.state_dict().keys()
+
+
+def _check_finite(client: Client, ctx: Context) -> None:
+    """The last step may have gone wrong, though every loss was finite."""
+    statistics = [
+        (f"{name}.{kind}", getattr(norm, kind))
+        for name, norm in client.model.named_modules()
+        if isinstance(norm, _NormBase) and norm.track_running_stats
+        for kind in ("running_mean", "running_var")
+    ]
+    for name, tensor in [
+        *client.model.named_parameters(),
+        *statistics,
+        *client.kept.items(),
+    ]:
+        if not bool(torch.isfinite(tensor).all()):
+            raise TrainingError(
+                f"{name} is no longer finite in round {ctx.round} (learning rate {ctx.train.lr:g})"
+            )
+
+
+def personal_model(
+    method: Method[Any], client: Client, download: Payload, ctx: Context
+) -> nn.Module:
+    """The model by which a client is measured, given what it would be sent now."""
+    after = method.evaluated_after_aggregation(ctx)
+    return method.personal(client, download if after else None, ctx)
+
+
+def reply_spec(
+    method: Method[Any], card: Card, ctx: Context, *, over_network: bool = False
+) -> WireSpec:
+    """Everything that may be in a client's reply; both sides check against it."""
+    up = method.allowed(card, ctx).up
+    stays = WITHHELD if over_network else frozenset()
+    common = {name: spec for name, spec in REPLY_META.items() if name not in stays}
+    return WireSpec(up.groups, {**common, **up.meta})
+
+
+def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
+    """The clients' side of a simulation, with their states in `store`."""
+    settings = simulation.config.local_digest(), earlier_local_digest(simulation.config)
+    return ClientHost(
+        simulation.population, simulation.method, simulation.context, store, *settings
+    )

@@ -1,0 +1,107 @@
+"""Messages between processes: a length, then a self-checking payload."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import IO, Any, cast, get_args
+
+from pfedes.core.client import Scores
+from pfedes.core.payload import Payload, Value, decode, encode, under, within
+from pfedes.core.protocol import SCORES_META, Failure, FailureCode, Reply, Scored, Task
+from pfedes.core.wire import MetaSpec, WireSpec
+from pfedes.errors import DiskError, WireError
+
+Message = dict[str, Any]
+Answer = Reply | Failure | Scored | DiskError
+"""What comes back; a disk that cannot be written to ends the run."""
+
+
+def send(stream: IO[bytes], payload: Payload) -> None:
+    data = encode(payload)
+    stream.write(len(data).to_bytes(8, "little"))
+    stream.write(data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Payload | None:
+    """The next message; None when the other side is gone."""
+    size = stream.read(8)
+    if len(size) < 8:
+        return None
+    length = int.from_bytes(size, "little")
+    data = stream.read(length)
+    return decode(data) if len(data) == length else None
+
+
+def from_task(kind: str, task: Task) -> Payload:
+    """A task as a message; `kind` says whether to answer or to score it."""
+    about: dict[str, Value] = {
+        "kind": kind,
+        "run": task.run,
+        "client": task.client,
+        "round": task.round,
+        "base": task.base,
+    }
+    return Payload(task.download.tensors, {**about, **under("down/", task.download.meta)})
+
+
+def to_task(message: Payload) -> tuple[str, Task]:
+    meta: Message = message.meta
+    download = Payload(message.tensors, within("down/", meta))
+    return meta["kind"], Task(meta["run"], meta["client"], meta["round"], meta["base"], download)
+
+
+def from_answer(answer: Answer, log: str) -> Payload:
+    """An answer as a message, with what was logged on the way."""
+    if isinstance(answer, DiskError):
+        return Payload({}, {"kind": "disk", "reason": str(answer), "log": log})
+    common: dict[str, Value] = {"client": answer.client, "log": log}
+    match answer:
+        case Reply():
+            meta = {**common, "kind": "reply", **under("up/", answer.payload.meta)}
+            return Payload(answer.payload.tensors, meta)
+        case Scored():
+            return Payload({}, {**common, "kind": "scored", **asdict(answer.scores)})
+        case Failure():
+            versions = {} if answer.versions is None else {"versions": list(answer.versions)}
+            why: dict[str, Value] = {"reason": answer.reason, "code": answer.code}
+            return Payload({}, {**common, "kind": "failure", **why, **versions})
+
+
+def to_answer(message: Payload) -> tuple[Answer, str]:
+    """The answer in a message and what was logged, or a WireError: it may come from anybody."""
+    meta: Message = message.meta
+    log = str(meta.get("log", ""))  # what comes from another organisation has none
+    kind = meta.get("kind")
+    if kind == "disk":
+        return DiskError(_checked(meta, {"reason": str})["reason"]), log
+    client = _checked(meta, {"client": str})["client"]
+    if kind == "reply":
+        return Reply(client, Payload(message.tensors, within("up/", meta))), log
+    if kind == "scored":
+        return Scored(client, Scores(**_checked(meta, SCORES_META))), log
+    if kind == "failure":
+        reason = _checked(meta, {"reason": str})["reason"]
+        return Failure(client, reason, _versions(meta.get("versions")), _code(meta)), log
+    raise WireError(f"an answer of an unknown kind, {kind!r:.40}")
+
+
+def _code(meta: Message) -> FailureCode:
+    code = meta.get("code", "failed")  # what comes from another organisation has none
+    if code not in get_args(FailureCode):
+        raise WireError(f"a failure with an unknown code, {code!r:.40}")
+    return cast(FailureCode, code)
+
+
+def _versions(value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not (isinstance(value, list) and all(type(version) is int for version in value)):
+        raise WireError(f"versions that are no list of numbers, {value!r:.40}")
+    return tuple(value)
+
+
+def _checked(meta: Message, expected: Mapping[str, MetaSpec]) -> Message:
+    """What is expected of a message, each value of its own kind."""
+    found = {name: meta[name] for name in expected if name in meta}
+    WireSpec(meta=expected).check(Payload({}, found))
+    return found

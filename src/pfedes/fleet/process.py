@@ -1,0 +1,80 @@
+"""Processes: how they start, what ends them, how they use memory.
+
+Nothing heavy is imported here, so that a process that only starts others stays small.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+def stopping() -> list[signal.Signals]:
+    """The signals that end a command: Ctrl-C, a polite kill, and a terminal that is closed.
+
+    `nohup` has the last one ignored, and it stays so.
+    """
+    kinds = [signal.SIGINT, signal.SIGTERM]
+    survives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return kinds if survives else [*kinds, signal.SIGHUP]
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """Ends the process at once.
+
+    Files are replaced atomically and worker processes end with their parent: nothing is lost.
+    """
+    with suppress(OSError):  # the terminal may be closed
+        os.write(2, b"pfedes: stopped\n")
+    os._exit(INTERRUPTED)
+
+
+LEASH = "PFEDES_LEASH"
+"""In the environment of a command: the descriptor whose closing ends it, see `end_with`."""
+
+
+def end_with(descriptor: int, last: Callable[[], None] = lambda: None) -> None:
+    """Ends this process when the other end of a pipe closes, after doing one last thing.
+
+    The parent holds that end and never writes. The system closes it when the parent is gone,
+    however it went.
+    """
+
+    def watch() -> None:
+        os.read(descriptor, 1)
+        last()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def python(*arguments: str) -> list[str]:
+    """A command line of this Python that does not import from the present directory."""
+    return [sys.executable, "-P", *arguments]
+
+
+def same_imports() -> dict[str, str]:
+    """The environment of a process that finds the modules this one finds, and no others."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
+
+
+def keep_freed_memory() -> None:
+    """Tells the allocator not to return less than 1 GB at a time to the system.
+
+    Every step frees what the next one asks for again. By default, the larger blocks go back and
+    forth: the system hands out pages filled with zeros, at the cost of a tenth of the training.
+    Allocators other than glibc's are left alone.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, 2**30)
+        mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_THRESHOLD, 2**25)  # older ones' greatest

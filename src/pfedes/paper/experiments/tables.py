@@ -1,0 +1,123 @@
+"""Tables 2 and 3: the accuracy of seven methods in six scenarios."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from pfedes.formatting import counted
+from pfedes.paper.experiment import NOT_RUN, Accuracy, Exhibit, Experiment, Results
+from pfedes.paper.published import published
+from pfedes.paper.record import RULE
+from pfedes.paper.scale import Scale
+from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.results.table import Table
+
+SEEDS = (0, 1, 2)
+
+
+def setting(method: str, data: str, clients: int, *, homogeneous: bool) -> Setting:
+    """A cell of the tables."""
+    return Setting(
+        method,
+        data,
+        clients,
+        SCENARIOS[clients],
+        homogeneous=homogeneous,
+        tuned=True,
+    )
+
+
+def seeds_of(cell: Setting) -> list[Setting]:
+    """Once with every seed where the question is close, once elsewhere."""
+    close = cell.method in ("pfedes", "standalone", "fedproto")
+    where = not cell.homogeneous and (cell.data, cell.clients) == ("cifar10", 100)
+    return [cell.with_seed(seed) for seed in (SEEDS if close and where else SEEDS[:1])]
+
+
+def cells(*, homogeneous: bool, methods: Sequence[str] = COMPARED) -> list[Setting]:
+    """All cells of a table, the closest question first."""
+    return [
+        setting(method, data, clients, homogeneous=homogeneous)
+        for data in DATA
+        for clients in sorted(SCENARIOS, reverse=True)
+        for method in methods
+    ]
+
+
+def wanted(scale: Scale, *, homogeneous: bool) -> list[Setting]:
+    return [one for cell in cells(homogeneous=homogeneous) for one in seeds_of(cell)]
+
+
+def from_paper(method: str, data: str, clients: int, *, homogeneous: bool) -> float | None:
+    """What the paper's table says."""
+    where = "Table 2" if homogeneous else "Table 3"
+    column = f"N={clients}, C={SCENARIOS[clients]:.0%}, {DATA[data]}"
+    return published(where, NAMES[method], column)
+
+
+def show(results: Results, *, homogeneous: bool) -> Exhibit:
+    """A table per data set: the paper's value, ours, and the difference."""
+    tables, notes, seeds, not_run = {}, [RULE], set(), 0
+    for data, name in DATA.items():
+        rows = []
+        for method in COMPARED:
+            row = [NAMES[method]]
+            for clients in SCENARIOS:
+                cell = setting(method, data, clients, homogeneous=homogeneous)
+                theirs = from_paper(method, data, clients, homogeneous=homogeneous)
+                ours = results.accuracy(seeds_of(cell))
+                seeds.add(len(ours.seeds))
+                row += ["-" if theirs is None else f"{theirs:.2f}", str(ours), ours.minus(theirs)]
+                if ours.reason == NOT_RUN:
+                    not_run += 1
+                elif ours.reason:
+                    notes.append(f"{NAMES[method]}, {name}, N={clients}: {ours.reason}.")
+            rows.append(row)
+        columns = [
+            "method",
+            *(f"N={n}: {what}" for n in SCENARIOS for what in ("paper", "ours", "difference")),
+        ]
+        tables[data] = Table(columns, rows, [best_note(results, data, homogeneous=homogeneous)])
+    if not_run:
+        notes.append(f"{counted(not_run, 'empty cell')}: {NOT_RUN}.")
+    if max(seeds) > 1:
+        notes.append(
+            "± is the standard deviation over the seeds 0, 1, 2, or those of them that have been "
+            "run; elsewhere seed 0."
+        )
+    else:
+        notes.append("Seed 0.")
+    return Exhibit(tables, notes=notes)
+
+
+def best_note(results: Results, data: str, *, homogeneous: bool) -> str:
+    """Who is ahead in our runs, scenario by scenario, with the seed that all of them have."""
+    parts = []
+    for clients in SCENARIOS:
+        found: dict[str, Accuracy] = {
+            method: results.accuracy([setting(method, data, clients, homogeneous=homogeneous)])
+            for method in COMPARED
+        }
+        ranked = sorted(
+            ((mean, name) for name, value in found.items() if (mean := value.mean) is not None),
+            reverse=True,
+        )
+        if ranked:
+            highest = f"{ranked[0][0]:.2f}"
+            first = [NAMES[name] for mean, name in ranked if f"{mean:.2f}" == highest]
+            parts.append(f"N={clients}: {' and '.join(first)} ({highest})")
+    return f"Best of ours with seed 0: {', '.join(parts)}." if parts else "No runs yet."
+
+
+HOMOGENEOUS, HETEROGENEOUS = (
+    Experiment(
+        name=f"table-{kind}",
+        title=f"Average accuracy (%) with {what}",
+        source=source,
+        settings=partial(wanted, homogeneous=kind == "homogeneous"),
+        show=partial(show, homogeneous=kind == "homogeneous"),
+    )
+    for kind, what, source in (
+        ("homogeneous", "CNN-1 at every client", "Table 2"),
+        ("heterogeneous", "CNN-1 to CNN-5 at random", "Table 3"),
+    )
+)

@@ -1,0 +1,1 @@
+"""Who the clients are, and what each holds."""

@@ -1,0 +1,318 @@
+"""A participant's own data, whatever it comes as, in the federation's terms."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pfedes.config.federation import FederationConfig
+from pfedes.config.participant import Participant
+from pfedes.data import sources
+from pfedes.data.dataset import Progress, silent
+from pfedes.data.partition import PartitionConfig, Rows, Share, partition
+from pfedes.data.sources import DataConfig
+from pfedes.errors import DataError, PartitionError, kind_and_text, unknown
+from pfedes.imports import is_own, own_function
+
+SPLITS = ("train", "val", "test")
+SHARES = PartitionConfig(kind="iid", clients=1)
+"""How what comes in one piece is divided: 8:1:1."""
+
+EXPECTED = (
+    "expected a mapping with 'train', 'test' and perhaps 'val', or (train, val, test); each "
+    "(inputs, labels) as arrays, or a data set of such pairs"
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pixels (n, height, width, channels) of bytes, or numbers (n, *shape); labels of all."""
+
+    inputs: NDArray[Any]
+    labels: Rows
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What one participant holds. Labels are numbers of the federation's classes."""
+
+    train: Split
+    val: Split
+    test: Split
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input, channels first."""
+        shape = self.train.inputs.shape[1:]
+        return (shape[2], *shape[:2]) if self.train.inputs.dtype == np.uint8 else shape
+
+    def digest(self) -> str:
+        sha = hashlib.sha256()
+        for split in (self.train, self.val, self.test):
+            sha.update(repr((split.inputs.shape, str(split.inputs.dtype))).encode())
+            sha.update(np.ascontiguousarray(split.inputs).data)
+            sha.update(split.labels.tobytes())
+        return sha.hexdigest()
+
+
+def own_data(
+    participant: Participant,
+    federation: FederationConfig,
+    rng: np.random.Generator,
+    progress: Progress = silent,
+) -> OwnData:
+    """Loads a participant's data; `rng` divides what does not come divided."""
+    if is_own(participant.data):
+        splits = _from_function(participant, federation, rng)
+    else:
+        splits = _from_source(participant, federation, rng, progress)
+    for name, split in zip(SPLITS, splits, strict=True):
+        if not len(split) and name != "val":
+            raise DataError(f"{participant.name}: the {name} data is empty: give it samples")
+    shapes = {split.inputs.shape[1:] for split in splits if len(split)}
+    if len(shapes) > 1:
+        raise DataError(
+            f"{participant.name}: inputs differ in shape between train, val and test: "
+            f"{', '.join(map(str, sorted(shapes)))}; bring all to one"
+        )
+    return OwnData(*splits)
+
+
+def class_names_of(participant: Participant) -> tuple[str, ...]:
+    """The classes that a participant has of itself, where no federation has named any."""
+    if participant.classes:
+        return participant.classes
+    if not is_own(participant.data):
+        config = DataConfig(source=participant.data, image_size=participant.image_size)
+        return sources.load(config).class_names
+    raise DataError(
+        f"{participant.name}: what are the classes called? Name them with classes = [...], or give "
+        "the federation's configuration"
+    )
+
+
+def _from_source(
+    participant: Participant,
+    federation: FederationConfig,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> list[Split]:
+    """A folder, a data set of the hub, or one of ours; its own test set stays its test set."""
+    config = DataConfig(source=participant.data, image_size=participant.image_size)
+    dataset = sources.load(config, progress)
+    names = participant.classes or dataset.class_names
+    labels = _in_federation(participant, dataset.labels, names, federation)
+    official = dataset.official_train < len(dataset)
+    shares = SHARES.model_copy(update={"split": "official"}) if official else SHARES
+    is_test = np.arange(len(dataset)) >= dataset.official_train
+    share = _divided(participant, dataset.labels, shares, rng, is_test)
+    return [
+        Split(_with_channels(participant, dataset.images[rows], federation), labels[rows])
+        for rows in (share.train, share.val, share.test)
+    ]
+
+
+def _from_function(
+    participant: Participant, federation: FederationConfig, rng: np.random.Generator
+) -> list[Split]:
+    key = f"{participant.name}: data"
+    function = own_function(participant.data, key)
+    try:
+        given = function()
+    except Exception as error:  # it is the user's, and may raise anything
+        raise DataError(f"{key} = {participant.data!r} failed: {kind_and_text(error)}") from None
+    parts = _named(given, key)
+    found = {
+        name: _split(participant, federation, f"{key}, {name}", part)
+        for name, part in parts.items()
+    }
+    if "val" not in found:
+        whole = found["train"]
+        shares = SHARES.model_copy(update={"split": (8 / 9, 0.0, 1 / 9)})
+        share = _divided(participant, whole.labels, shares, rng)
+        found["train"], found["val"] = (
+            Split(whole.inputs[rows], whole.labels[rows]) for rows in (share.train, share.test)
+        )
+    return [found[name] for name in SPLITS]
+
+
+def _divided(
+    participant: Participant,
+    labels: Rows,
+    shares: PartitionConfig,
+    rng: np.random.Generator,
+    official_test: NDArray[np.bool_] | None = None,
+) -> Share:
+    try:
+        (share,) = partition(labels, shares, rng, official_test)
+    except PartitionError:  # speaks of clients, of which a participant knows nothing
+        raise DataError(
+            f"{participant.name}: {len(labels)} samples are too few to be divided: give it more"
+        ) from None
+    return share
+
+
+def _named(given: Any, key: str) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        if wrong := [name for name in given if name not in SPLITS]:
+            raise DataError(f"{key}: {unknown('part', str(wrong[0]), SPLITS)}; {EXPECTED}")
+        parts = dict(given)
+    elif isinstance(given, tuple | list) and len(given) == len(SPLITS):
+        parts = dict(zip(SPLITS, given, strict=True))
+    else:
+        raise DataError(f"{key} gave a {type(given).__name__}; {EXPECTED}")
+    if missing := [name for name in ("train", "test") if name not in parts]:
+        raise DataError(f"{key} has no {missing[0]!r}; {EXPECTED}")
+    return parts
+
+
+def _split(participant: Participant, federation: FederationConfig, key: str, part: Any) -> Split:
+    inputs, labels = _pair(part, key)
+    if len(inputs) != len(labels):
+        raise DataError(f"{key}: {len(inputs)} inputs, but {len(labels)} labels: give one each")
+    _check_rank(inputs, key)
+    if inputs.dtype != np.uint8:
+        inputs = _numbers(inputs, key)
+    if not len(labels):
+        labels = labels.astype(np.int64)  # of an empty list numpy makes fractions
+    names = participant.classes or federation.classes
+    mapped = _in_federation(participant, labels, names, federation)
+    return Split(_with_channels(participant, inputs, federation), mapped)
+
+
+def _check_rank(inputs: NDArray[Any], key: str) -> None:
+    of_one = list(inputs.shape[1:])
+    if not of_one and not len(inputs):
+        raise DataError(f"{key} is empty: give it samples")
+    if inputs.dtype == np.uint8 and len(of_one) not in (2, 3):
+        raise DataError(
+            f"{key}: bytes are pixels, [height, width] or with channels, and one input is "
+            f"{of_one}: make what is no image float"
+        )
+    if not of_one or 0 in of_one:
+        raise DataError(
+            f"{key}: one input is {of_one}: it needs numbers, [features], [channels, length] or "
+            "[channels, height, width]"
+        )
+
+
+def _pair(part: Any, key: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    if isinstance(part, tuple | list) and len(part) == 2 and not _is_pair(part[0]):
+        return _array(part[0], f"{key} inputs"), _array(part[1], f"{key} labels")
+    if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
+        raise DataError(f"{key} is a {type(part).__name__}; {EXPECTED}")
+    try:
+        pairs = [part[index] for index in range(len(part))]
+    except Exception as error:  # it is the user's, and may raise anything
+        raise DataError(f"{key} cannot be read: {kind_and_text(error)}") from None
+    for pair in pairs:
+        if not _is_pair(pair):
+            raise DataError(f"{key} holds a {type(pair).__name__} where (input, label) belongs")
+    return (
+        _array([x for x, _ in pairs], f"{key} inputs"),
+        _array([y for _, y in pairs], f"{key} labels"),
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _array(values: Any, key: str) -> NDArray[Any]:
+    try:
+        if isinstance(values, Iterable) and not hasattr(values, "__array__"):
+            values = [_plain(value) for value in values]
+        found = np.asarray(_plain(values))
+        if found.dtype == object:  # as tables keep words
+            found = np.asarray(found.tolist())
+    except ValueError:
+        raise DataError(f"{key} differ in shape: bring all to one") from None
+    except Exception as error:  # of the user's iterables, and of tensors that are no arrays
+        raise DataError(f"{key} cannot be made an array: {kind_and_text(error)}") from None
+    if found.dtype == object or found.ndim == 0:
+        raise DataError(f"{key} are no array of numbers or names: make them one")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _numbers(inputs: NDArray[Any], key: str) -> NDArray[np.float32]:
+    if inputs.dtype.kind not in "fiub":
+        raise DataError(f"{key}: inputs of type {inputs.dtype}: make them numbers")
+    with np.errstate(over="ignore"):  # is found out at once
+        found = inputs.astype(np.float32)
+    if not np.isfinite(found).all():
+        bad = int((~np.isfinite(found)).reshape(len(found), -1).any(axis=1).sum())
+        raise DataError(
+            f"{key}: {bad} of {len(found)} inputs hold NaN or infinity: mend or drop them"
+        )
+    return found
+
+
+def _in_federation(
+    participant: Participant,
+    labels: NDArray[Any],
+    names: Sequence[str],
+    federation: FederationConfig,
+) -> Rows:
+    """Labels, numbers or names, as numbers of the federation's classes."""
+    if labels.ndim != 1:
+        raise DataError(f"{participant.name}: labels of shape {labels.shape}: give one each")
+    if labels.dtype.kind in "US":
+        words = _words(participant, labels)
+        mine = sorted(set(words))
+        numbers = np.searchsorted(mine, words)
+    elif labels.dtype.kind in "iu":
+        mine, numbers = list(names), labels
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(mine):
+            raise DataError(
+                f"{participant.name}: labels {numbers.min()}..{numbers.max()}, but {len(mine)} "
+                "classes: name yours in the right order with classes = [...]"
+            )
+    else:
+        raise DataError(
+            f"{participant.name}: labels of type {labels.dtype}: make them whole numbers or names"
+        )
+    places = {name: place for place, name in enumerate(federation.classes)}
+    if foreign := [name for name in mine if name not in places]:
+        raise DataError(f"{participant.name}: {unknown('class', str(foreign[0]), places)}")
+    table = np.array([places[name] for name in mine], np.int64)
+    return table[numbers]
+
+
+def _words(participant: Participant, labels: NDArray[Any]) -> NDArray[np.str_]:
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError:
+        raise DataError(f"{participant.name}: labels are bytes that are no text") from None
+
+
+def _with_channels(
+    participant: Participant, inputs: NDArray[Any], federation: FederationConfig
+) -> NDArray[Any]:
+    """Images and signals with the federation's channels; grey is repeated."""
+    pixels = inputs.dtype == np.uint8
+    if pixels and inputs.ndim == 3:
+        inputs = inputs[..., None]
+    if pixels and inputs.ndim == 4 and inputs.shape[-1] > 4 >= inputs.shape[1]:
+        inputs = inputs.transpose(0, 2, 3, 1)  # as torch has them
+    if inputs.ndim == 2:
+        return inputs  # a table has features, not channels
+    axis = inputs.ndim - 1 if pixels else 1
+    if inputs.shape[axis] == 1 and federation.channels > 1:
+        inputs = inputs.repeat(federation.channels, axis)
+    if inputs.shape[axis] != federation.channels:
+        raise DataError(
+            f"{participant.name}: inputs have {inputs.shape[axis]} channels, the federation "
+            f"{federation.channels}: convert them, or agree on federation.channels"
+        )
+    return inputs

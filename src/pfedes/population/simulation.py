@@ -1,0 +1,68 @@
+"""What a configuration stands for: its data, its clients, its method."""
+
+from pfedes.config import Config
+from pfedes.core.context import Context
+from pfedes.core.device import device_of
+from pfedes.core.seeding import Streams
+from pfedes.data import sources
+from pfedes.data.dataset import Dataset, Progress, silent
+from pfedes.errors import MethodError
+from pfedes.methods import method_class
+from pfedes.population.base import Population
+from pfedes.population.participants import Participants
+from pfedes.population.partitioned import PartitionedPopulation
+from pfedes.population.remote import RemotePopulation
+
+
+class Simulation:
+    """The same from the same configuration, in every process that builds it."""
+
+    def __init__(
+        self, config: Config, progress: Progress = silent, dataset: Dataset | None = None
+    ) -> None:
+        """Who has the data set at hand gives it; else it is loaded as configured."""
+        self.config = config = config.settled()
+        self.method = method_class(config.method.name)(config.method)
+        self.streams = Streams(config.seed)
+        self.population = self._population(progress, dataset)
+        self._check_aggregation()
+
+    def _population(self, progress: Progress, dataset: Dataset | None) -> Population:
+        config, device = self.config, device_of(self.config.runtime.device)
+        if config.participants:
+            people = config.participants
+            return Participants(people, config.federation, self.streams, device, progress)
+        if config.federation.participants:
+            return RemotePopulation(config.federation, device)
+        if dataset is None:
+            dataset = sources.load(config.data, progress)
+        return PartitionedPopulation(
+            dataset, config.data, config.partition, config.models, self.streams, device
+        )
+
+    @property
+    def over_network(self) -> bool:
+        """Whether clients answer from machines of their own, and keep there what is theirs."""
+        return bool(self.config.federation.participants)
+
+    def context(self, round: int) -> Context:
+        return Context(
+            round=round,
+            rounds=self.config.train.rounds,
+            streams=self.streams,
+            train=self.config.train,
+            aggregation=self.config.aggregation,
+            classes=len(self.population.class_names),
+            channels=self.population.channels,
+            pool=self.config.models.pool,
+            after_aggregation=self.config.evaluate.after_aggregation,
+            max_share=self.config.max_share,
+        )
+
+    def _check_aggregation(self) -> None:
+        rule = self.config.aggregation
+        if not (self.method.averages_parameters or rule.is_plain):
+            raise MethodError(
+                f"{self.method.name} averages no parameters: "
+                "aggregation.kind must be 'mean' and aggregation.max_norm 0"
+            )

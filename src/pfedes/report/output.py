@@ -1,0 +1,44 @@
+"""The files that a run ends with, and that `pfedes report` writes at any time."""
+
+import json
+from collections.abc import Mapping
+
+from pfedes.files import publish
+from pfedes.population.simulation import Simulation
+from pfedes.results.run import Run
+from pfedes.store.lock import in_turn_at
+
+
+def result_files(
+    run: Run, simulation: Simulation | None = None, *, report: bool = True
+) -> dict[str, bytes]:
+    """What `summary.json` and, if wanted, `report.html` are to hold.
+
+    Who has the run's simulation at hand gives it; else it is made anew from the configuration.
+    """
+    files = {"summary.json": json.dumps(run.summary, indent=2).encode()}
+    if report:
+        # Imported where used: figures take a second to load, and a run may end without a report.
+        from pfedes.report.page import render
+
+        # Directories may have names that are no text.
+        files["report.html"] = render(run, simulation).encode(errors="replace")
+    return files
+
+
+def write_results(run: Run, simulation: Simulation | None = None, *, report: bool = True) -> None:
+    """Writes `summary.json` and, if wanted, `report.html` into the run's directory."""
+    publish_results(run, result_files(run, simulation, report=report))
+
+
+def publish_results(run: Run, files: Mapping[str, bytes]) -> None:
+    """Writes what `result_files` gave, unless the run has finished since it was opened.
+
+    Then it writes the final results: another process that made them takes turns with this one.
+    """
+    with in_turn_at(run.directory):
+        now = run.reopened()
+        if now.finished and not run.finished:
+            files = result_files(now, report="report.html" in files)
+        for name, content in files.items():
+            publish(run.directory / name, content)

@@ -1,0 +1,1 @@
+"""Reading a run: its metrics, its summary, its clients' models."""

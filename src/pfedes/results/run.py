@@ -1,0 +1,274 @@
+"""A run on disk, finished or not: its metrics and its clients' models."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from pfedes.config import Config, stored_config, with_method_imported
+from pfedes.config.earlier_digests import earlier_federation_digest
+from pfedes.core.client import Client
+from pfedes.core.payload import Payload
+from pfedes.core.protocol import Task
+from pfedes.data.dataset import Dataset, Progress, silent
+from pfedes.errors import DamageError, StoreError, unknown
+from pfedes.formatting import listed
+from pfedes.population.simulation import Simulation
+from pfedes.results.paired import Difference, difference
+from pfedes.results.personal import PersonalModel, personal_at, restored
+from pfedes.results.provenance import Moment
+from pfedes.results.summary import Row, summarise
+from pfedes.store.manifest import Manifest
+from pfedes.store.run_store import RunStore
+from pfedes.store.trust import check_code, code_of
+
+
+def open_run(
+    directory: Path | str,
+    progress: Progress = silent,
+    *,
+    data_dir: Path | str | None = None,
+    trust_code: bool = False,
+) -> "Run":
+    """Opens a run directory for reading, also while the run is at work.
+
+    `progress` hears of data that must be decoded again when it is needed; `data_dir` is where the
+    data lies now, if it has moved. What the run names of somebody's own (models, data, methods) is
+    imported only when a model is asked for, and only if a run of this user recorded it on this
+    machine; with `trust_code` it is imported anyway.
+    """
+    store = RunStore.open(Path(directory))
+    try:
+        return Run(store, progress, data_dir, trust_code=trust_code)
+    except DamageError as error:
+        raise DamageError(f"{error}; {store.way_back()}") from None
+
+
+def check_federation(store: RunStore, config: Config) -> None:
+    """Refuses a run's configuration if it is no longer what the run was made for."""
+    store.check_federation(config.federation_digest(), earlier_federation_digest(config))
+
+
+class Run:
+    """What was committed until the moment it was opened."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        progress: Progress = silent,
+        data_dir: Path | str | None = None,
+        *,
+        trust_code: bool = False,
+    ) -> None:
+        self.store = store
+        self._trust_code = trust_code
+        self._progress = progress
+        self._data_dir = data_dir
+        self.directory = store.directory
+        self.config: Config = stored_config(store.directory / "config.toml")
+        self.manifest: Manifest = store.manifest()
+        self.rounds: list[Row] = store.rows("rounds.jsonl", self.manifest)
+        """A row per round."""
+        self.clients: list[Row] = store.rows("clients.jsonl", self.manifest)
+        """A row per asked client per round."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done, or patience has run out."""
+        return self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+
+    @property
+    def trained(self) -> bool:
+        """Whether any round succeeded: if none did, accuracies are those of untrained models."""
+        return any(row["status"] == "ok" for row in self.rounds)
+
+    def why_untrained(self) -> str:
+        """A reason for which no round succeeded."""
+        reasons = [row["reason"] for row in self.clients if row["reason"]]
+        return f"no round succeeded{f': {reasons[0]}' if reasons else ''}"
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What the run began on."""
+        return self.store.environment()
+
+    @property
+    def summary(self) -> Row:
+        """The result in one object, as in `summary.json`."""
+        with self.reading_rows():
+            return summarise(
+                method=self.config.method.name,
+                dataset="their own data" if self.config.brings_own else self.config.data.source,
+                seed=self.config.seed,
+                precision=self.config.train.precision,
+                targets=self.config.evaluate.targets,
+                manifest=self.manifest,
+                rounds=self.rounds,
+                clients=self.clients,
+            )
+
+    def difference(self, other: "Run") -> Difference:
+        """How far this run's clients are ahead of the same clients in another, with an interval.
+
+        A StoreError if the two do not have the same clients: same data, partition and seed.
+        """
+        mine, theirs = (
+            (sorted(run.manifest.clients), run.environment["data"], run.config.seed)
+            for run in (self, other)
+        )
+        if mine != theirs or self.config.partition != other.config.partition:
+            raise StoreError(
+                f"{self.directory} and {other.directory} do not have the same clients: only runs "
+                "with equal data, partition and seed can be compared client by client"
+            )
+        return difference([self.summary["accuracies"]], [other.summary["accuracies"]])
+
+    @contextmanager
+    def reading_rows(self) -> Iterator[None]:
+        """Rows may come from anywhere: one without what it must have is damage, and says so."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamageError(f"{self.directory}: a row of metrics is damaged: {error}") from None
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """What the configuration stands for: data, partition, architectures, method.
+
+        A StoreError if it was changed, or names code that must not be imported.
+        """
+        return self._simulation()
+
+    def _simulation(self, dataset: Dataset | None = None) -> Simulation:
+        here = self.config.runtime.model_copy(update={"device": "cpu"})
+        config = self.config.model_copy(update={"runtime": here})
+        check_federation(self.store, config)
+        names = code_of(config)
+        check_code(self.manifest.run, self.directory, names, trust_code=self._trust_code)
+        config = with_method_imported(config)
+        if self._data_dir is not None:
+            config = config.with_data_in(self._data_dir)
+        return Simulation(config, self._progress, dataset)
+
+    @cached_property
+    def stored(self) -> Simulation | None:
+        """The same from what the run kept, its clients without inputs.
+
+        None in older runs, and where somebody says in which directory the data lies: that is then
+        used, and compared. A StoreError if what was kept belongs to other data than the run's.
+        """
+        if self._data_dir is not None or (kept := self.store.kept_data()) is None:
+            return None
+        self.store.check_data(kept.digest)
+        return self._simulation(kept)
+
+    @property
+    def original(self) -> Simulation:
+        """The same, or a StoreError if the data is no longer what the run was trained on.
+
+        Other data has other classes and other statistics: right weights would predict wrongly.
+        """
+        simulation = self.simulation
+        self.store.check_data(simulation.population.digest)
+        return simulation
+
+    def model(self, client: str, *, best: bool = False) -> nn.Module:
+        """A client's personal model after the last round, or after the best by validation."""
+        manifest, simulation = self._committed(client, best), self.stored or self.original
+        version = manifest.clients[client].version
+        download = self._download(client, manifest, simulation)
+        task = Task(manifest.run, client, manifest.round, version, download)
+        return restored(simulation, self.store.clients, task)[1]
+
+    def client(self, name: str) -> tuple[Client, Payload]:
+        """A client as it was after the last round, and what it would be sent now."""
+        manifest, simulation = self._committed(name, best=False), self.original
+        version = manifest.clients[name].version
+        download = self._download(name, manifest, simulation)
+        task = Task(manifest.run, name, manifest.round, version, download)
+        return restored(simulation, self.store.clients, task)[0], download
+
+    def personal(self, client: str = "", *, best: bool = False) -> PersonalModel:
+        """A client's model with all it takes to predict with it or export it.
+
+        The name may be left out where there is but one client. Of a run that goes on it is the
+        model of the latest round, though that may have come after the run was opened.
+        """
+        client = client or self._only_client()
+        manifest = self._committed(client, best)
+        simulation = self.stored or self.original
+        scores = manifest.clients[client].scores if self.stored is not None else None
+        try:
+            moment = self._moment(client, manifest, best)
+            download = self._download(client, manifest, simulation)
+            store = self.store.clients
+            return personal_at(simulation, store, client, moment, download, scores)
+        except DamageError as error:
+            later = Run(
+                RunStore.open(self.directory),
+                self._progress,
+                self._data_dir,
+                trust_code=self._trust_code,
+            )
+            if later.manifest.round > self.manifest.round:  # it went on and removed what was old
+                if self.stored is not None:
+                    later.stored = simulation
+                else:
+                    later.simulation = simulation
+                return later.personal(client, best=best)
+            raise DamageError(
+                f"the model of {client} after round {manifest.round} cannot be read: {error}; "
+                f"{self.store.way_back()}"
+            ) from None
+
+    def _committed(self, client: str, best: bool) -> Manifest:
+        """The last round, or the best by validation, in which the client has its place."""
+        if client not in self.manifest.clients:
+            raise StoreError(unknown("client", client, self.manifest.clients))
+        if not best:
+            return self.manifest
+        if self.manifest.best_round is None:
+            raise StoreError(
+                f"{self.directory} has no best round: no round was measured on validation samples"
+            )
+        manifest = self.store.manifest(self.manifest.best_round)
+        if client not in manifest.clients:
+            raise StoreError(f"{client} came after round {manifest.round}, the best by validation")
+        return manifest
+
+    def _only_client(self) -> str:
+        names = sorted(self.manifest.clients)
+        if len(names) > 1:
+            raise StoreError(
+                f"{self.directory} has {len(names):,} clients: say which (--client) of "
+                f"{listed(names, 4)}"
+            )
+        return names[0]
+
+    def _download(self, client: str, manifest: Manifest, simulation: Simulation) -> Payload:
+        """What the client would have been sent after a round."""
+        card = simulation.population.card(client, simulation.method.needs)
+        card = replace(card, accepted=manifest.clients[client].version)
+        state, ctx = self.store.server_state(manifest), simulation.context(manifest.round)
+        return simulation.method.download(state, card, ctx)
+
+    def _moment(self, client: str, manifest: Manifest, best: bool) -> Moment:
+        with self.reading_rows():
+            # Whoever answered sent metadata at least; a client that failed sent nothing.
+            answers = [
+                row["floats_up"]
+                for row in self.clients
+                if row["client"] == client and row["round"] <= manifest.round and row["metadata_up"]
+            ]
+        version = manifest.clients[client].version
+        return Moment(manifest.run, manifest.round, version, best, answers, self.environment)
+
+    def reopened(self) -> "Run":
+        """The same run as it is on disk now."""
+        return Run(
+            RunStore(self.directory), self._progress, self._data_dir, trust_code=self._trust_code
+        )

@@ -1,0 +1,1 @@
+"""Runs and clients' states on disk."""
