@@ -203,8 +203,7 @@ class Ground:
         """
         self.hold(while_waiting_for)
         self.await_held(while_waiting_for)
-        for name in names:
-            eventually(lambda name=name: self.has_answered(name, 1), f"{name} answers")
+        eventually(lambda: all(self.has_answered(name, 1) for name in names), "their answers")
         self.hold(*names)
         self.release(while_waiting_for)
         self.await_held(*names)
@@ -215,9 +214,7 @@ class Ground:
         """Whether it answered this round of the present run."""
         record = self.seat(name).record()
         return (
-            record is not None
-            and record.run == self.run_id
-            and round in self.seat(name).answered()
+            record is not None and record.run == self.run_id and round in self.seat(name).answered()
         )
 
     def release(self, name: str) -> None:
