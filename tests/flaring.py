@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pfedes.core.payload import Payload
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.rehearsal import start_joining
+from pfedes.federation.loop import Selector, uniform
 
 NAMES = ["ada", "ben", "cleo"]
 PATIENCE = 240.0  # seconds for anything that takes a moment on an idle machine
@@ -241,11 +242,26 @@ def accepted(seat: ParticipantState, name: str) -> str:
     return Payload(seat.clients.load(record.run, name, record.accepted).state).digest()
 
 
-def simulated(home: Path, out: Path, *names: str, **changes: object) -> Run:
+def simulated(
+    home: Path, out: Path, *names: str, select: Selector = uniform, **changes: object
+) -> Run:
     """What participants would have got in one process, where nobody is disturbed."""
     people = [read_participant(home / name / "participant.toml") for name in names or NAMES]
     settings = {key.replace("__", "."): value for key, value in changes.items()}
     settings |= {"federation.participants": [], "runtime.fleet": "serial"}
     settings |= {"aggregation.max_norm": 0}  # what nobody honest reaches changes nothing
     file = home / "federation" / "federation.toml"
-    return Federation(configure(file, participants=people, settings=settings), out=out).run()
+    config = configure(file, participants=people, settings=settings)
+    return Federation(config, out=out, select=select).run()
+
+
+def who_answered(run: Run) -> Selector:
+    """Selects in each round those who answered in this run, who are all unless one was away."""
+    rounds = iter(run.rounds)
+
+    def select(names: Sequence[str], count: int, rng: object) -> list[str]:
+        round = next(rounds)["round"]
+        rows = [row for row in run.clients if row["round"] == round]
+        return [row["client"] for row in rows if row["status"] == "ok"]
+
+    return select

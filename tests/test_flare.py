@@ -11,7 +11,7 @@ from PIL import Image
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from commands import process as command
-from flaring import NAMES, PATIENCE, Ground, accepted, eventually, kill, simulated
+from flaring import NAMES, PATIENCE, Ground, accepted, eventually, kill, simulated, who_answered
 from pfedes import Run, cli, open_run
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.rehearsal import write_participant
@@ -115,7 +115,12 @@ def test_killed_training_and_a_killed_server_change_nothing(ground: Ground, tmp_
     ground.change(train__rounds=3)
     with ground.serving() as coordinator:
         run = ground.finished(coordinator)
-    assert_same(run, simulated(ground.home, tmp_path / "simulated"))
+    # Who comes back too late after the restart misses that round, as the guide says.
+    same = simulated(ground.home, tmp_path / "simulated", select=who_answered(run))
+    assert standings(run) == standings(same)
+    assert run.manifest.server_digest == same.manifest.server_digest
+    if all(row["status"] == "ok" for row in run.clients):
+        assert comparable(run) == comparable(same)
     assert ground.states() == {name: s.digest for name, s in run.manifest.clients.items()}
 
 
