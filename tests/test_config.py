@@ -91,7 +91,7 @@ def test_settings_are_toml_if_they_parse(text: str, expected: object) -> None:
             {"evaluate.targets": "0.9"},
             "evaluate.targets = '0.9': expected a list such as [\"0.9\"]",
         ),
-        ({"partition.kind": "random"}, "'classes', 'dirichlet' or 'iid'"),
+        ({"partition.kind": "random"}, "'classes', 'dirichlet', 'iid' or 'natural'"),
         ({"evaluate.targets": [0.5, 2.0]}, "evaluate.targets.1 = 2.0"),
         ({"seed": -1}, "seed = -1"),
         ({"data.dir": 3}, "data.dir = 3: input should be a valid string"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -138,6 +139,25 @@ def test_the_card(made: Path, personal: PersonalModel, tmp_path: Path) -> None:
     assert weights[0] != weights[1]
 
 
+def test_the_header_of_the_card(personal: PersonalModel) -> None:
+    """After Hugging Face's convention: YAML between two lines of dashes."""
+    _, header, body = (export_model(personal, "out") / "README.md").read_text().split("---\n", 2)
+    read = yaml.safe_load(header)
+    assert read["library_name"] == "pytorch"
+    assert read["pipeline_tag"] == "image-classification"
+    assert read["tags"] == ["federated-learning", "personalized", "pfedes"]
+    assert read["datasets"] == [personal.facts.data]
+    (model,) = read["model-index"]
+    assert model["name"] == CLIENT
+    scores = personal.facts.scores
+    measured = {r["dataset"]["split"]: r["metrics"][0]["value"] for r in model["results"]}
+    assert measured == {
+        "validation": pytest.approx(scores.val_correct / scores.val_total, abs=1e-4),
+        "test": pytest.approx(scores.test_correct / scores.test_total, abs=1e-4),
+    }
+    assert body.lstrip().startswith(f"# {CLIENT}: ")
+
+
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -232,7 +252,7 @@ def test_other_shapes_and_odd_names(personal: PersonalModel, tmp_path: Path) -> 
     pixels = np.random.default_rng(0).integers(0, 256, (31, 17), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "x.png")
     code = "from model import predict; print(predict('../x.png', top=3))"
-    expected = [row[1:] for row in grey.predict(["x.png"], top=3)]
+    expected = [row[1:3] for row in grey.predict(["x.png"], top=3)]
     assert elsewhere(code, tmp_path / "out") == f"{expected}\n"
     text = (tmp_path / "out" / "README.md").read_text()
     assert r"| a\|b | 1 | 1 | 1 |" in text

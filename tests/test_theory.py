@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from pfedes import Federation, Run, open_run
 from pfedes.errors import ConfigError, DamageError, ModelError, StoreError
+from pfedes.paper.scale import LAPTOP, SMOKE
 from pfedes.paper.theory import gradients as theory_gradients
 from pfedes.paper.theory.bounds import (
     Curvature,
@@ -33,6 +35,7 @@ from pfedes.paper.theory.bounds import (
     theorem,
     theorem_ahead,
 )
+from pfedes.paper.theory.experiment import cell
 from pfedes.paper.theory.figures import figures
 from pfedes.paper.theory.gradients import BatchView, gradients, largest_curvature, mean_losses
 from pfedes.paper.theory.measuring import PLAIN_SGD, _check_model, _spread, measure
@@ -427,6 +430,10 @@ def changed_seed(run: Run) -> Run:
     other = open_run(run.directory)
     other.config = other.config.model_copy(update={"seed": 1})
     return other
+
+
+def test_a_scale_is_known_by_its_name() -> None:
+    assert cell(replace(SMOKE)) == cell(SMOKE) != cell(LAPTOP)
 
 
 def test_rounds_are_spread_from_the_first_to_the_last() -> None:

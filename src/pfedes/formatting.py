@@ -43,3 +43,11 @@ def listed(names: list[str], most: int) -> str:
     """The first few names, and how many more there are."""
     more = [f"{len(names) - most:,} more"] if len(names) > most else []
     return ", ".join([*names[:most], *more])
+
+
+def clock(seconds: float) -> str:
+    """A time as people read it."""
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"

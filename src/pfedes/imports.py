@@ -15,11 +15,14 @@ from typing import Any
 from pfedes.errors import ConfigError, kind_and_text, said, unknown
 from pfedes.files import at_home
 
+SOURCES = ("folder", "hf", "synthetic", "csv", "parquet")
+"""What stands before the colon in names of data that are ours."""
+
 
 def is_own(name: str) -> bool:
     """Whether a name is one of the user's, not one of ours (`folder:` and `hf:` are ours)."""
     module, function = _parts(name)
-    return bool(module) and function.isidentifier() and module not in ("folder", "hf", "synthetic")
+    return bool(module) and function.isidentifier() and module not in SOURCES
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ def predict(
         typer.Argument(
             metavar="FILE",
             help="Pictures of any kind, or folders: all pictures below. For a model of numbers "
-            "(tables, signals): .npy or .csv.",
+            "(tables, signals): .npy or .csv; of a table with named columns: .csv or .parquet.",
             show_default=False,
         ),
     ],
@@ -35,6 +35,13 @@ def predict(
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
     top: Annotated[int, typer.Option(min=1, help="How many classes of each picture.")] = 1,
+    columns_by_position: Annotated[
+        bool,
+        typer.Option(
+            "--columns-by-position",
+            help="Take a CSV without a header; columns in the order of the training file.",
+        ),
+    ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print as CSV, nothing else.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print as JSON, nothing else.")] = False,
     out: Annotated[
@@ -55,6 +62,7 @@ def predict(
         data_dir=data_dir,
         trust_code=trust_code,
         top=top,
+        columns_by_position=columns_by_position,
         csv=csv,
         json=json,
         out=out,
@@ -76,6 +84,7 @@ def print_predictions(
     data_dir: Path | None,
     trust_code: bool,
     top: int,
+    columns_by_position: bool,
     csv: bool,
     json: bool,
     out: Path | None,
@@ -85,11 +94,14 @@ def print_predictions(
         personal = chosen_model(
             run, client, best=best, data_dir=data_dir, trust_code=trust_code, progress=progress
         )
-        found = personal.predict(files, top=top, progress=progress)
+        found = personal.predict(
+            files, top=top, columns_by_position=columns_by_position, progress=progress
+        )
     if form == "table":
         _print_table(personal, found)
         return
-    text = _as_csv(found) if form == "csv" else _as_json(found)
+    flagged = personal.table is not None
+    text = _as_csv(found, flagged) if form == "csv" else _as_json(found, flagged)
     if out is None:
         print(text, end="")
     else:
@@ -119,10 +131,15 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
     table.add_column("picture" if personal.sees_pictures else "row", overflow="fold")
     table.add_column("label", overflow="fold")
     table.add_column("probability", justify="right")
+    if personal.table is not None:
+        table.add_column("unusual", overflow="fold")
     before = None
-    for file, label, probability in found:
-        shown = "" if file == before else _printable(file)
-        table.add_row(shown, _printable(label), percent(probability))
+    for file, label, probability, flags in found:
+        again = file == before
+        row = ["" if again else _printable(file), _printable(label), percent(probability)]
+        if personal.table is not None:
+            row.append("" if again else _printable("; ".join(flags)))
+        table.add_row(*row)
         before = file
     output().print(table)
     facts = personal.facts
@@ -135,13 +152,20 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
     )
 
 
-def _as_csv(found: Sequence[Prediction]) -> str:
-    rows = [[_text(f), _text(label), f"{value:.{DIGITS}f}"] for f, label, value in found]
-    return Table(Prediction._fields, rows).to_csv()
+def _as_csv(found: Sequence[Prediction], flagged: bool) -> str:
+    rows = [
+        [_text(p.file), _text(p.label), f"{p.probability:.{DIGITS}f}", _text("; ".join(p.flags))]
+        for p in found
+    ]
+    columns = len(Prediction._fields) if flagged else len(Prediction._fields) - 1
+    return Table(Prediction._fields[:columns], [row[:columns] for row in rows]).to_csv()
 
 
-def _as_json(found: Sequence[Prediction]) -> str:
+def _as_json(found: Sequence[Prediction], flagged: bool) -> str:
     rows = [p._replace(probability=round(p.probability, DIGITS))._asdict() for p in found]
+    if not flagged:
+        for row in rows:
+            del row["flags"]
     return json_module.dumps(rows, indent=2) + "\n"
 
 

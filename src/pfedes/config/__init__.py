@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, SerializeAsAny, ValidationError
 
 from pfedes.config.evaluate import EvaluateConfig
 from pfedes.config.federation import NETWORK, FederationConfig
+from pfedes.config.natural import participants_of_sites
 from pfedes.config.participant import FOLDER, Participant, participant_from, read_participant
 from pfedes.config.runtime import RuntimeConfig
 from pfedes.core.aggregation import AggregationConfig
@@ -23,6 +24,7 @@ from pfedes.core.context import TrainConfig
 from pfedes.core.precision import Precision
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
+from pfedes.data.tables import TableConfig, is_table, table_in
 from pfedes.errors import ConfigError
 from pfedes.files import at_home
 from pfedes.methods import METHODS, make_known, method_class
@@ -67,6 +69,7 @@ class Config(Section):
         (), description="participant.toml files: who takes part with a model and data of their own"
     )
     compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
+    table: TableConfig = TableConfig()
 
     @property
     def brings_own(self) -> bool:
@@ -242,7 +245,30 @@ def configure(
             _put(tree, key, value)
     _make_paths_absolute(tree)
     _read_participants(tree, Path(file).parent if file is not None else Path(), participants or ())
-    return validate(tree)
+    return with_sites(validate(tree), Path(file).parent if file is not None else Path())
+
+
+def with_sites(config: Config, directory: Path) -> Config:
+    """A natural partition written out: one participant for each site of the table.
+
+    The result says who takes part, as if every site had a participant.toml.
+    """
+    if config.partition.kind != "natural" or config.brings_own:
+        return config
+    people, classes = participants_of_sites(
+        config.data.source, config.table, config.models.table, directory
+    )
+    classes = config.federation.classes or classes
+    return config.model_copy(
+        update={
+            "data": DataConfig(),
+            "partition": PartitionConfig(),
+            "models": config.models.model_copy(update={"table": ()}),
+            "table": TableConfig(),
+            "federation": config.federation.model_copy(update={"classes": classes}),
+            "participants": people,
+        }
+    )
 
 
 def on_cluster(address: str | None, tls: Path | str | None) -> dict[str, str | None]:
@@ -340,6 +366,8 @@ def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
         if isinstance(source := section.get("source"), str) and source.startswith(FOLDER):
             path = at_home(source.removeprefix(FOLDER))
             section["source"] = f"{FOLDER}{path.absolute()}"
+        elif isinstance(source, str) and is_table(source):
+            section["source"] = table_in(source, Path())
 
 
 def _read_participants(

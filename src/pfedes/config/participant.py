@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pfedes.config.limits import Limits
 from pfedes.core.names import Name
 from pfedes.core.precision import Precision
+from pfedes.data.tables import TableConfig, is_table, table_in
 from pfedes.errors import ConfigError, unknown
 from pfedes.files import at_home
 from pfedes.imports import absolute, without_directory
@@ -32,7 +33,10 @@ class Participant(Section):
 
     name: Name = Field(description="letters, digits and . _ -; unique in the federation")
     model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")
-    data: str = Field(description="package.module:function, file.py:function, folder:PATH, hf:NAME")
+    data: str = Field(
+        description="package.module:function, file.py:function, folder:PATH, hf:NAME, csv:FILE, "
+        "parquet:FILE"
+    )
     head: str = Field("", description="the model's last linear layer; '' = found by trying it")
     classes: tuple[str, ...] = Field(
         (), description="the names of labels 0, 1, ... in the data; () = the federation's"
@@ -57,10 +61,13 @@ class Participant(Section):
     precision: Precision | Literal[""] = Field(
         "", description="of its own training: float32 | bf16; '' = the federation's"
     )
+    table: TableConfig = TableConfig()
 
     def placeless(self) -> "Participant":
         """The same without the places where its code, data and states lie on its machine."""
         data = FOLDER if self.data.startswith(FOLDER) else without_directory(self.data)
+        if is_table(data):
+            data = data.partition(":")[0] + ":"
         place = {"model": without_directory(self.model), "data": data, "state": ""}
         return self.model_copy(update=place)
 
@@ -98,6 +105,8 @@ def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Pa
     if (data := participant.data).startswith(FOLDER):
         place = directory / at_home(data.removeprefix(FOLDER))
         found["data"] = f"{FOLDER}{place.absolute()}"
+    elif is_table(data):
+        found["data"] = table_in(data, directory)
     if participant.state:
         found["state"] = str((directory / at_home(participant.state)).absolute())
     return participant.model_copy(update=found)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
 from pfedes.core.payload import Payload
 from pfedes.data.dataset import Dataset
@@ -20,9 +21,13 @@ ABOUT = ("name", "class_names", "shape", "official_train", "mean", "std", "diges
 
 def kept_of(dataset: Dataset) -> Payload:
     """What a run stores of the data set that it is trained on."""
-    smallest = np.uint8 if len(dataset.class_names) <= 256 else np.int64
-    labels = torch.from_numpy(dataset.labels.astype(smallest))
+    labels = torch.from_numpy(dataset.labels.astype(smallest_labels(len(dataset.class_names))))
     return Payload({"labels": labels}, {k: json.dumps(getattr(dataset, k)) for k in ABOUT})
+
+
+def smallest_labels(classes: int) -> DTypeLike:
+    """The type in which labels of so many classes take least space."""
+    return np.uint8 if classes <= 256 else np.int64
 
 
 def dataset_from(kept: Payload, origin: str) -> Dataset:

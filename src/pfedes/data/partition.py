@@ -37,8 +37,8 @@ def _is_split(split: Shares | Literal["official"]) -> Shares | Literal["official
 class PartitionConfig(Section):
     """Who gets which samples."""
 
-    kind: Literal["classes", "dirichlet", "iid"] = Field(
-        "classes", description="classes (the paper's) | dirichlet | iid"
+    kind: Literal["classes", "dirichlet", "iid", "natural"] = Field(
+        "classes", description="classes (the paper's) | dirichlet | iid | natural (a table's sites)"
     )
     clients: int = Field(10, ge=1, description="N, the number of clients")
     classes_per_client: int = Field(2, ge=1, description="classes only: how many each client holds")
@@ -75,6 +75,8 @@ def partition(
 
     `official_test` marks the samples of the source's own test set, for `split = "official"`.
     """
+    if config.kind == "natural":
+        raise PartitionError("partition.kind = 'natural' needs a table with a site column")
     plan = {"classes": _plan_classes, "dirichlet": _plan_dirichlet, "iid": _plan_evenly}[
         config.kind
     ]

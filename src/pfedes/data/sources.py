@@ -9,6 +9,7 @@ from pydantic import Field
 
 from pfedes.data.dataset import Dataset, Images, Labels, Progress, Recipe, open_cached, silent
 from pfedes.data.received import received
+from pfedes.data.tables import is_table
 from pfedes.errors import DataError, unknown
 from pfedes.files import directory, reason
 from pfedes.section import Section
@@ -40,6 +41,8 @@ SOURCES = {
     "cifar100": "60,000 photographs in 100 classes; likewise",
     "synthetic": "generated, any size: synthetic:samples=10000,classes=10,size=32,channels=3",
     "folder": "your own images: folder:PATH with PATH/CLASS/*.png, or PATH/{train,test}/CLASS/",
+    "csv": "your own table: csv:FILE with named columns, explained in [table]; natural partition",
+    "parquet": "likewise: parquet:FILE",
     "hf": "a Hugging Face data set: hf:owner/name, or a copy of it in --data-dir; extra 'hub'",
 }
 
@@ -58,6 +61,8 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
     name, _, argument = config.source.partition(":")
     if name not in SOURCES:
         raise DataError(unknown("data set", name, SOURCES))
+    if is_table(config.source):
+        raise DataError(f"data set {name!r} is dealt by its sites: set partition.kind = 'natural'")
     if bool(argument) is not (name in ("folder", "hf")) and name != "synthetic":
         needs = "needs one, as 'pfedes data list' shows" if not argument else "takes none"
         raise DataError(f"data set {name!r}: argument {argument!r}, but it {needs}")

@@ -48,6 +48,10 @@ def export_model(
         _write(work / "model.safetensors", _weights(personal.model))
         _write(work / "config.json", json.dumps(config, indent=2).encode())
         _write(work / "model.py", source)
+        if personal.table is not None:
+            columns = files("pfedes.data").joinpath("preprocess.py").read_bytes()
+            _write(work / "preprocess.py", columns)
+            _write(work / "preprocess.json", personal.table.to_json().encode())
         plain, noise = _loaded(personal, work), _noise(personal)
         _check_alike(personal, plain, noise)
         difference = None

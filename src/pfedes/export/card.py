@@ -1,11 +1,13 @@
 """The model card: what a model was trained on, how well it does, and how to use it."""
 
+import json
 import math
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pfedes.core.shapes import Shape, described, is_image, kind_of
+from pfedes.data.preprocess import Preprocess
 from pfedes.export.onnx import TOLERANCE
 from pfedes.formatting import listed, percent
 from pfedes.methods.fedmrl import Fused
@@ -13,6 +15,8 @@ from pfedes.methods.fedproto import NearestPrototype
 from pfedes.results.personal import PersonalModel
 
 MOST_CLASSES = 20  # that it never saw, by name
+TASKS = {1: "tabular-classification", 3: "image-classification"}
+"""What Hugging Face calls the task, by the number of dimensions of an input."""
 
 
 def card(personal: PersonalModel, samples: int, difference: float | None) -> str:
@@ -28,6 +32,7 @@ def card(personal: PersonalModel, samples: int, difference: float | None) -> str
         keep_trailing_newline=True,
     )
     pages.filters["cell"] = _cell
+    pages.filters["quoted"] = json.dumps  # a string of JSON is one of YAML, too
     scores = facts.scores
     known = set(facts.classes)
     unseen = [name for name in personal.class_names if name not in known]
@@ -38,7 +43,10 @@ def card(personal: PersonalModel, samples: int, difference: float | None) -> str
         shape=personal.shape,
         inputs=_inputs(personal.shape),
         kind=kind_of(personal.shape),
+        task=TASKS.get(len(personal.shape)),
         pictures=personal.sees_pictures,
+        table=personal.table,
+        columns=_columns(personal.table) if personal.table is not None else [],
         example='"image.png"' if personal.sees_pictures else "numbers",
         own=_own(facts.architecture) if personal.untrained is not None else None,
         numbers=sum(tensor.numel() for tensor in personal.model.state_dict().values()),
@@ -68,6 +76,21 @@ class Own:
 
     module: str
     function: str
+
+
+def _columns(table: Preprocess) -> list[tuple[str, str, str]]:
+    """For each column its name, what values it knows, and what becomes of it."""
+    rows = []
+    for number in table.numbers:
+        known = "no value" if number.low is None else f"{number.low:g} to {number.high:g}"
+        filled = "refused" if number.fill is None else f"{number.fill:g}"
+        became = f"(value - {number.mean:g}) / {number.std:g}; missing: {filled}"
+        rows.append((number.name, known, became))
+    for category in table.categories:
+        missing = "unknown" if category.fill else "refused"
+        became = f"one 0 or 1 each, and one for unknown; missing: {missing}"
+        rows.append((category.name, ", ".join(category.levels), became))
+    return rows
 
 
 def _own(name: str) -> Own:

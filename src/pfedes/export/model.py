@@ -181,6 +181,28 @@ def predict(
     return list(zip(names, chances.tolist(), strict=True))
 
 
+def predict_rows(
+    table: Path | str, directory: Path | str = HERE, model: nn.Module | None = None
+) -> list[tuple[str, float, list[str]]]:
+    """The likeliest class of each row of a CSV file, its probability, and what is unusual about it.
+
+    Columns are found by their names. For a network trained on a table, which has preprocess.json
+    and preprocess.py beside this file. Raises ValueError for columns and values it cannot take.
+    """
+    # Lies beside this file where it was exported.
+    from preprocess import Preprocess, read_csv  # type: ignore[import-not-found]
+
+    config = read_config(directory)
+    model = _ready(directory) if model is None else model
+    columns = Preprocess.from_json(Path(directory, "preprocess.json").read_text("utf-8"))
+    inputs, remarks = columns.encode(read_csv(table))
+    with torch.no_grad():
+        logits = _logits(model(prepare(torch.from_numpy(inputs), config)))
+    chances, labels = logits.softmax(dim=1).max(dim=1)
+    names = [config["class_names"][label] for label in labels.tolist()]
+    return list(zip(names, chances.tolist(), remarks, strict=True))
+
+
 def _logits(output: Any) -> Tensor:
     """Some networks return more than that."""
     if not isinstance(output, Tensor):

@@ -183,6 +183,9 @@ class ClientHost:
     def _make_way(self, task: Task, versions: list[int]) -> None:
         newer = [version for version in versions if version > task.base]
         self.store.discard(task.run, task.client, newer)
+        table = self.population.preprocess(task.client) if task.base == 0 else None
+        if table is not None:  # before the first version: no model is without it
+            self.store.keep_preprocess(task.run, task.client, table)
 
     def _answered(self, task: Task, versions: list[int]) -> Reply | None:
         if task.round not in versions:

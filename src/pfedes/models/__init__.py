@@ -50,6 +50,9 @@ class ModelsConfig(Section):
         "independent",
         description="independent (every client its own) | shared (one per architecture)",
     )
+    table: tuple[str, ...] = Field(
+        (), description="natural only: file.py:function for each site, in turn"
+    )
 
 
 def channels_last(model: M) -> M:

@@ -15,6 +15,7 @@ from pfedes.core.payload import Payload
 from pfedes.core.samples import Normaliser
 from pfedes.data.dataset import Images
 from pfedes.data.partition import Rows
+from pfedes.data.preprocess import Preprocess
 from pfedes.methods.base import Method, Problem
 from pfedes.population.consent import Consent
 
@@ -74,6 +75,10 @@ class Population(ABC):
     @property
     def kept(self) -> Payload | None:
         """What a run stores so that models are of use without the data; None if it cannot."""
+        return None
+
+    def preprocess(self, name: str) -> Preprocess | None:
+        """How rows of a table become a client's inputs; None if its data is no table."""
         return None
 
     def consent(self, name: str) -> Consent | None:

@@ -14,7 +14,9 @@ from pfedes.config.participant import Participant
 from pfedes.data import sources
 from pfedes.data.dataset import Progress, silent
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
+from pfedes.data.preprocess import Preprocess
 from pfedes.data.sources import DataConfig
+from pfedes.data.tables import fitted, groups_of, is_table, labels_of, rows_of
 from pfedes.errors import DataError, PartitionError, kind_and_text, unknown
 from pfedes.imports import is_own, own_function
 
@@ -46,6 +48,13 @@ class OwnData:
     train: Split
     val: Split
     test: Split
+    kept_digest: str = ""  # of the whole, where only labels and sizes were kept
+    preprocess: Preprocess | None = None
+    """How rows of a table became these inputs."""
+
+    @property
+    def has_inputs(self) -> bool:
+        return not self.kept_digest
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,6 +63,8 @@ class OwnData:
         return (shape[2], *shape[:2]) if self.train.inputs.dtype == np.uint8 else shape
 
     def digest(self) -> str:
+        if self.kept_digest:
+            return self.kept_digest
         sha = hashlib.sha256()
         for split in (self.train, self.val, self.test):
             sha.update(repr((split.inputs.shape, str(split.inputs.dtype))).encode())
@@ -69,7 +80,10 @@ def own_data(
     progress: Progress = silent,
 ) -> OwnData:
     """Loads a participant's data; `rng` divides what does not come divided."""
-    if is_own(participant.data):
+    preprocess = None
+    if is_table(participant.data):
+        splits, preprocess = _from_table(participant, federation, rng)
+    elif is_own(participant.data):
         splits = _from_function(participant, federation, rng)
     else:
         splits = _from_source(participant, federation, rng, progress)
@@ -82,13 +96,17 @@ def own_data(
             f"{participant.name}: inputs differ in shape between train, val and test: "
             f"{', '.join(map(str, sorted(shapes)))}; bring all to one"
         )
-    return OwnData(*splits)
+    train, val, test = splits
+    return OwnData(train, val, test, preprocess=preprocess)
 
 
 def class_names_of(participant: Participant) -> tuple[str, ...]:
     """The classes that a participant has of itself, where no federation has named any."""
     if participant.classes:
         return participant.classes
+    if is_table(participant.data):
+        table = rows_of(participant.data, participant.table)
+        return tuple(sorted(set(labels_of(table, participant.table).tolist())))
     if not is_own(participant.data):
         config = DataConfig(source=participant.data, image_size=participant.image_size)
         return sources.load(config).class_names
@@ -117,6 +135,41 @@ def _from_source(
         Split(_with_channels(participant, dataset.images[rows], federation), labels[rows])
         for rows in (share.train, share.val, share.test)
     ]
+
+
+def _from_table(
+    participant: Participant, federation: FederationConfig, rng: np.random.Generator
+) -> tuple[list[Split], Preprocess]:
+    """Rows of a CSV or parquet file; what is learned of its columns comes from training rows."""
+    try:
+        table = rows_of(participant.data, participant.table)
+        words = labels_of(table, participant.table)
+        groups = groups_of(table, participant.table)
+        share = _divided_by_group(participant, words, groups, rng)
+        preprocess = fitted(table, share.train.tolist(), participant.table)
+        inputs, _ = preprocess.encode(table)
+    except (DataError, ValueError) as error:
+        raise DataError(f"{participant.name}: {error}") from None
+    labels = _in_federation(participant, words, federation.classes, federation)
+    parts = (share.train, share.val, share.test)
+    return [Split(inputs[rows], labels[rows]) for rows in parts], preprocess
+
+
+def _divided_by_group(
+    participant: Participant,
+    words: NDArray[np.str_],
+    groups: Sequence[str] | None,
+    rng: np.random.Generator,
+) -> Share:
+    """8:1:1 of the rows; or of the groups, each of which goes to one split as a whole."""
+    _, numbers = np.unique(words, return_inverse=True)
+    labels: Rows = numbers.astype(np.int64)
+    if groups is None:
+        return _divided(participant, labels, SHARES, rng)
+    _, first, whose = np.unique(groups, return_index=True, return_inverse=True)
+    share = _divided(participant, labels[first], SHARES, rng)
+    parts = (share.train, share.val, share.test)
+    return Share(*(np.flatnonzero(np.isin(whose, part)) for part in parts))
 
 
 def _from_function(

@@ -1,6 +1,6 @@
 """Participants with models and data of their own, simulated together."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -13,10 +13,12 @@ from pfedes.config.participant import Participant
 from pfedes.core.client import Card, Client, parameters_of
 from pfedes.core.context import Context
 from pfedes.core.device import CPU
+from pfedes.core.payload import Payload
 from pfedes.core.samples import FloatSamples, Normaliser, Samples, Standardiser
 from pfedes.core.seeding import Streams
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.partition import Rows
+from pfedes.data.preprocess import Preprocess
 from pfedes.errors import ConfigError, ManyError, ModelError, PfedesError
 from pfedes.imports import is_own, own_function
 from pfedes.methods.base import Method, Problem
@@ -25,6 +27,7 @@ from pfedes.models.custom import participants_model
 from pfedes.models.head import head_of
 from pfedes.population.base import Population, one_of_each_class
 from pfedes.population.consent import Consent
+from pfedes.population.kept_own_data import kept_of_all
 from pfedes.population.own_data import OwnData, Split, own_data
 from pfedes.population.preflight import problems_of
 
@@ -39,7 +42,9 @@ class Participants(Population):
         streams: Streams,
         device: torch.device = CPU,
         progress: Progress = silent,
+        kept: Mapping[str, OwnData] | None = None,
     ) -> None:
+        """Everybody's data is loaded, unless what was `kept` of it takes its place."""
         self.participants = {participant.name: participant for participant in participants}
         if len(self.participants) < len(participants):
             raise ConfigError("two participants have the same name: every one needs its own")
@@ -56,7 +61,7 @@ class Participants(Population):
         self._cards: dict[str, Card] = {}
         failures: list[PfedesError] = []
         for done, name in enumerate(self.names, 1):
-            failures += self._load(name, progress)
+            failures += self._load(name, progress, None if kept is None else kept[name])
             progress("loading participants' data", done, len(self.names))
         if failures:
             raise failures[0] if len(failures) == 1 else ManyError(failures)
@@ -65,11 +70,11 @@ class Participants(Population):
         digests = [data.digest() for data in self._data.values()]
         self.digest = sha256(" ".join(digests).encode()).hexdigest()
 
-    def _load(self, name: str, progress: Progress) -> Iterator[PfedesError]:
+    def _load(self, name: str, progress: Progress, kept: OwnData | None) -> Iterator[PfedesError]:
         """Takes a participant's data in and tries its model; what is wrong with either."""
         participant, rng = self.participants[name], self.streams.numpy("split", client=name)
         try:
-            data = own_data(participant, self.federation, rng, progress)
+            data = kept or own_data(participant, self.federation, rng, progress)
             _check_terms(name, data, self.federation)
         except PfedesError as error:
             yield error
@@ -91,9 +96,9 @@ class Participants(Population):
             name=name,
             architecture=self.architectures[name],
             model=self.untrained(name).to(self.device) if model is None else model,
-            train=self._samples(data.train),
-            val=self._samples(data.val),
-            test=self._samples(data.test),
+            train=self._samples(data.train, data.has_inputs),
+            val=self._samples(data.val, data.has_inputs),
+            test=self._samples(data.test, data.has_inputs),
             precision=self.participants[name].precision or None,
         )
 
@@ -121,6 +126,9 @@ class Participants(Population):
         data = self._data[name]
         return {"train": data.train.labels, "val": data.val.labels, "test": data.test.labels}
 
+    def preprocess(self, name: str) -> Preprocess | None:
+        return self._data[name].preprocess
+
     def terms(self) -> FederationConfig:
         return self.federation
 
@@ -140,10 +148,14 @@ class Participants(Population):
 
     def pictures(self, count: int) -> tuple[Images, Rows] | None:
         for data in self._data.values():
-            if data.train.inputs.dtype == np.uint8:
+            if data.has_inputs and data.train.inputs.dtype == np.uint8:
                 rows = one_of_each_class(data.train.labels, count)
                 return data.train.inputs[rows], data.train.labels[rows]
         return None
+
+    @property
+    def kept(self) -> Payload | None:
+        return kept_of_all(self._data, len(self.class_names))
 
     def untrained(self, name: str) -> nn.Module:
         participant, shape = self.participants[name], self._data[name].shape
@@ -156,8 +168,12 @@ class Participants(Population):
             raise type(error)(f"{name}: {error}") from None
         return channels_last(model) if len(shape) == 3 else model
 
-    def _samples(self, split: Split) -> Samples:
-        inputs = torch.from_numpy(np.ascontiguousarray(split.inputs)).to(self.device)
+    def _samples(self, split: Split, has_inputs: bool) -> Samples:
+        if has_inputs:
+            inputs = torch.from_numpy(np.ascontiguousarray(split.inputs)).to(self.device)
+        else:  # a size without contents: whoever computes with it fails
+            kind = torch.uint8 if split.inputs.dtype == np.uint8 else torch.float32
+            inputs = torch.empty(split.inputs.shape, dtype=kind, device="meta")
         labels = torch.from_numpy(split.labels).to(self.device)
         if split.inputs.dtype == np.uint8:
             return Samples(inputs, labels, self.normaliser)

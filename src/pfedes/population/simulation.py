@@ -1,5 +1,7 @@
 """What a configuration stands for: its data, its clients, its method."""
 
+from collections.abc import Mapping
+
 from pfedes.config import Config
 from pfedes.core.context import Context
 from pfedes.core.device import device_of
@@ -9,33 +11,37 @@ from pfedes.data.dataset import Dataset, Progress, silent
 from pfedes.errors import MethodError
 from pfedes.methods import method_class
 from pfedes.population.base import Population
+from pfedes.population.own_data import OwnData
 from pfedes.population.participants import Participants
 from pfedes.population.partitioned import PartitionedPopulation
 from pfedes.population.remote import RemotePopulation
+
+KnownData = Dataset | Mapping[str, OwnData]
+"""A data set, or what each participant holds."""
 
 
 class Simulation:
     """The same from the same configuration, in every process that builds it."""
 
     def __init__(
-        self, config: Config, progress: Progress = silent, dataset: Dataset | None = None
+        self, config: Config, progress: Progress = silent, data: KnownData | None = None
     ) -> None:
-        """Who has the data set at hand gives it; else it is loaded as configured."""
+        """Who has the data at hand gives it; else it is loaded as configured."""
         self.config = config = config.settled()
         self.method = method_class(config.method.name)(config.method)
         self.streams = Streams(config.seed)
-        self.population = self._population(progress, dataset)
+        self.population = self._population(progress, data)
         self._check_aggregation()
 
-    def _population(self, progress: Progress, dataset: Dataset | None) -> Population:
+    def _population(self, progress: Progress, data: KnownData | None) -> Population:
         config, device = self.config, device_of(self.config.runtime.device)
         if config.participants:
-            people = config.participants
-            return Participants(people, config.federation, self.streams, device, progress)
+            own = None if isinstance(data, Dataset) else data
+            people, terms = config.participants, config.federation
+            return Participants(people, terms, self.streams, device, progress, own)
         if config.federation.participants:
             return RemotePopulation(config.federation, device)
-        if dataset is None:
-            dataset = sources.load(config.data, progress)
+        dataset = data if isinstance(data, Dataset) else sources.load(config.data, progress)
         return PartitionedPopulation(
             dataset, config.data, config.partition, config.models, self.streams, device
         )

@@ -16,8 +16,10 @@ from pfedes.core.protocol import Task
 from pfedes.core.samples import Normaliser, Preparation
 from pfedes.core.shapes import Shape
 from pfedes.data.dataset import Images, Progress, silent
+from pfedes.data.preprocess import Preprocess
 from pfedes.data.readers.arrays import open_numbers
 from pfedes.data.readers.images import is_folder, open_picture, pictures_below
+from pfedes.data.tables import encoded
 from pfedes.errors import DataError, ModelError
 from pfedes.fleet.client_host import host_of, personal_model
 from pfedes.imports import is_own
@@ -39,6 +41,8 @@ class Prediction(NamedTuple):
     file: str
     label: str
     probability: float
+    flags: tuple[str, ...] = ()
+    """What is unusual about a row of a table: values and categories that training never had."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class PersonalModel:
     facts: Provenance
     untrained: Callable[[], nn.Module] | None = None
     """Builds the network of somebody's own as it was before; None for those of pfedes."""
+    table: Preprocess | None = None
+    """How rows of a table with named columns become inputs; None if it learned from none."""
 
     def __post_init__(self) -> None:
         self.model.eval()
@@ -68,13 +74,23 @@ class PersonalModel:
         return outputs.softmax(dim=1)
 
     def predict(
-        self, files: Sequence[Path | str], *, top: int = 1, progress: Progress = silent
+        self,
+        files: Sequence[Path | str],
+        *,
+        top: int = 1,
+        columns_by_position: bool = False,
+        progress: Progress = silent,
     ) -> list[Prediction]:
         """The `top` likeliest classes of each input, the likeliest first.
 
         Pictures, a directory standing for all pictures below it, sorted; or, for a model of
-        numbers, .npy and .csv files. All must be readable.
+        numbers, .npy and .csv files. All must be readable. A model of a table finds columns by
+        their names, unless the files have no header and `columns_by_position` says so.
         """
+        if self.table is not None:
+            return self._table_rows(self.table, list(map(Path, files)), top, columns_by_position)
+        if columns_by_position:
+            raise DataError("--columns-by-position is for models of tables with named columns")
         read = self._pictures if self.sees_pictures else self._numbers
         return [
             prediction
@@ -109,6 +125,19 @@ class PersonalModel:
                 batch = torch.from_numpy(numbers[start : start + BATCH])
                 yield [f"{file}:{start + row}" for row in range(1, len(batch) + 1)], batch
             progress("predicting", done, len(files))
+
+    def _table_rows(
+        self, table: Preprocess, files: Sequence[Path], top: int, by_position: bool
+    ) -> list[Prediction]:
+        # All are read first, as above.
+        read = [(file, *encoded(table, file, by_position)) for file in files]
+        found = []
+        for file, inputs, flags in read:
+            names = [f"{file}:{row}" for row in range(1, len(inputs) + 1)]
+            remarks = dict(zip(names, map(tuple, flags), strict=True))
+            for prediction in self._likeliest(names, torch.from_numpy(inputs), top):
+                found.append(prediction._replace(flags=remarks[prediction.file]))
+        return found
 
     def _likeliest(self, names: Sequence[str], inputs: Tensor, top: int) -> Iterator[Prediction]:
         chances = self.probabilities(inputs)
@@ -172,4 +201,6 @@ def personal_at(
         client.shape,
         facts,
         partial(population.untrained, name) if is_own(facts.architecture) else None,
+        # What the weights were trained with, whatever would be learned of the file today.
+        store.preprocess(moment.run, name) or population.preprocess(name),
     )

@@ -14,10 +14,12 @@ from pfedes.config.earlier_digests import earlier_federation_digest
 from pfedes.core.client import Client
 from pfedes.core.payload import Payload
 from pfedes.core.protocol import Task
-from pfedes.data.dataset import Dataset, Progress, silent
+from pfedes.data.dataset import Progress, silent
+from pfedes.data.kept import dataset_from
 from pfedes.errors import DamageError, StoreError, unknown
 from pfedes.formatting import listed
-from pfedes.population.simulation import Simulation
+from pfedes.population.kept_own_data import all_from
+from pfedes.population.simulation import KnownData, Simulation
 from pfedes.results.paired import Difference, difference
 from pfedes.results.personal import PersonalModel, personal_at, restored
 from pfedes.results.provenance import Moment
@@ -143,16 +145,16 @@ class Run:
         """
         return self._simulation()
 
-    def _simulation(self, dataset: Dataset | None = None) -> Simulation:
+    def _simulation(self, data: KnownData | None = None) -> Simulation:
         here = self.config.runtime.model_copy(update={"device": "cpu"})
         config = self.config.model_copy(update={"runtime": here})
         check_federation(self.store, config)
-        names = code_of(config)
+        names = code_of(config, loads_data=data is None)
         check_code(self.manifest.run, self.directory, names, trust_code=self._trust_code)
         config = with_method_imported(config)
         if self._data_dir is not None:
             config = config.with_data_in(self._data_dir)
-        return Simulation(config, self._progress, dataset)
+        return Simulation(config, self._progress, data)
 
     @cached_property
     def stored(self) -> Simulation | None:
@@ -163,8 +165,16 @@ class Run:
         """
         if self._data_dir is not None or (kept := self.store.kept_data()) is None:
             return None
-        self.store.check_data(kept.digest)
-        return self._simulation(kept)
+        simulation = self._simulation(self._known(kept))
+        self.store.check_data(simulation.population.digest)
+        return simulation
+
+    def _known(self, kept: Payload) -> KnownData:
+        if not self.config.participants:
+            return dataset_from(kept, str(self.store.kept_path))
+        names = [person.name for person in self.config.participants]
+        classes = len(self.config.federation.classes)
+        return all_from(kept, names, classes, str(self.store.kept_path))
 
     @property
     def original(self) -> Simulation:

@@ -2,6 +2,7 @@
 
 <client>/<run id>/00003.safetensors     the client after its work in round 3
 <client>/<run id>/.00003-<attempt>      what a machine made of it that may not commit itself
+<client>/<run id>/preprocess.json       how rows of its table become inputs of its model
 """
 
 import os
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from pfedes.core.names import check_name
 from pfedes.core.payload import Payload, Value, encode, parse_payload, under, whole, within
+from pfedes.data.preprocess import Preprocess
 from pfedes.errors import DamageError
 from pfedes.files import (
     Buffer,
@@ -23,6 +25,8 @@ from pfedes.files import (
     write_atomically,
     writing,
 )
+
+PREPROCESS = "preprocess.json"
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,22 @@ class ClientStore:
     def discard(self, run: str, client: str, versions: Iterable[int]) -> None:
         for version in versions:
             remove(self.path(run, client, version))
+
+    def keep_preprocess(self, run: str, client: str, preprocess: Preprocess) -> None:
+        """Stores what the client's model needs to read a table. It is part of the model."""
+        path = self._home(run, client) / PREPROCESS
+        self._make_home(path)
+        write_atomically(path, preprocess.to_json().encode())
+
+    def preprocess(self, run: str, client: str) -> Preprocess | None:
+        """What `keep_preprocess` stored, or a DamageError; None if it stored nothing."""
+        path = self._home(run, client) / PREPROCESS
+        if not path.exists():
+            return None
+        try:
+            return Preprocess.from_json(read(path).decode())
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise DamageError(f"{path} is damaged: {error}") from None
 
     def path(self, run: str, client: str, version: int) -> Path:
         return self._home(run, client) / f"{version:05d}.safetensors"

@@ -22,8 +22,6 @@ from typing import Any
 
 from pfedes.core.client import Card, cards_from
 from pfedes.core.payload import Payload, State, encode, read_payload
-from pfedes.data.dataset import Dataset
-from pfedes.data.kept import dataset_from
 from pfedes.errors import DamageError, StoreError, WireError
 from pfedes.files import (
     appearing,
@@ -98,13 +96,16 @@ class RunStore:
             store.write_server(manifest.server, state)
             store.write_manifest(manifest)
             if kept is not None:
-                write_atomically(store.state / KEPT_DATA, encode(kept))
+                write_atomically(store.kept_path, encode(kept))
         return cls(directory)
 
-    def kept_data(self) -> Dataset | None:
-        """The data set without its images; None in a run that stored nothing of it."""
-        path = self.state / KEPT_DATA
-        return dataset_from(read_payload(path), str(path)) if path.exists() else None
+    def kept_data(self) -> Payload | None:
+        """What the run stored of its data; None in a run that stored nothing of it."""
+        return read_payload(self.kept_path) if self.kept_path.exists() else None
+
+    @property
+    def kept_path(self) -> Path:
+        return self.state / KEPT_DATA
 
     def environment(self) -> dict[str, Any]:
         """What the run began on, and the digest of its data."""

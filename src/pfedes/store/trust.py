@@ -28,13 +28,16 @@ Names = dict[str, str]
 """Names of code by the keys of the configuration that hold them."""
 
 
-def code_of(config: Config) -> Names:
-    """Every function, class and module of somebody's own that a configuration names."""
+def code_of(config: Config, *, loads_data: bool = True) -> Names:
+    """Every function, class and module of somebody's own that a configuration names.
+
+    Functions that load data are left out where none is loaded.
+    """
     found = {}
     for person in config.participants:
         if person.model not in MODELS:
             found[f"participants.{person.name}.model"] = resolved(person.model)
-        if is_own(person.data):
+        if loads_data and is_own(person.data):
             found[f"participants.{person.name}.data"] = resolved(person.data)
     for key, value in config.method.model_dump(exclude={"start_from"}).items():
         if isinstance(value, str) and is_own(value):

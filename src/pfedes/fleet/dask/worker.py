@@ -71,7 +71,7 @@ class NodeSession:
         dataset = None
         if not config.participants and (dataset := copy_here(config.data, run.data)) is None:
             raise LacksDataError(config.data.source)
-        simulation = Simulation(config, dataset=dataset)
+        simulation = Simulation(config, data=dataset)
         if simulation.population.digest != run.data:
             raise DataError("the participants' data is not what the driver has")
         self.host: ClientHost = host_of(simulation, self.store)

@@ -18,7 +18,7 @@ CLIENTS = 3
 def cell(scale: Scale) -> Setting:
     """Every client in every round, plain SGD, every state kept; few images, to measure much."""
     size = {"data.limit": 3000, "train.rounds": 20, "train.epochs": 1, "train.batch_size": 64}
-    if scale is SMOKE:
+    if scale.name == SMOKE.name:
         size |= {"data.limit": 300, "train.rounds": 3, "train.batch_size": 16}
     size["runtime.keep_rounds"] = size["train.rounds"]
     return Setting(

@@ -1,0 +1,246 @@
+"""Tables with named columns: what they mean, how they are read, what is learned of them."""
+
+import csv
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from pfedes.data.preprocess import (
+    Category,
+    Columns,
+    Number,
+    Preprocess,
+    canonical,
+    is_missing,
+    number,
+    read_csv,
+)
+from pfedes.errors import DataError, said, unknown
+from pfedes.files import at_home, reason
+from pfedes.section import Section
+
+TABLES = ("csv:", "parquet:")
+"""How a name of data begins that is a table."""
+
+
+class TableConfig(Section):
+    """Which columns of a table mean what."""
+
+    label: str = Field("", description="the column that names a row's class")
+    site: str = Field("", description="the column that says whose row it is; '' = all one's own")
+    only: str = Field("", description="the site whose rows are taken; '' = all rows")
+    group: str = Field("", description="rows with one value in it (a patient) stay in one split")
+    numbers: tuple[str, ...] = Field((), description="feature columns that hold numbers")
+    categories: Mapping[str, tuple[str, ...]] = Field(
+        {}, description="feature columns with their levels; [] = those of the training rows"
+    )
+    ignore: tuple[str, ...] = Field((), description="columns that are not looked at")
+    missing: Literal["refuse", "impute"] = Field(
+        "refuse", description="refuse | impute (numbers: the training median; categories: unknown)"
+    )
+    missing_words: tuple[str, ...] = Field(
+        ("?", "NA", "NaN", "nan"), description="words for no value, besides the empty one"
+    )
+    mean: Mapping[str, float] = Field(
+        {}, description="agreed means by column; a column without one: of the training rows"
+    )
+    std: Mapping[str, float] = Field({}, description="agreed standard deviations, likewise")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Columns that are no features."""
+        return (*filter(None, (self.label, self.site, self.group)), *self.ignore)
+
+
+def is_table(source: str) -> bool:
+    return source.startswith(TABLES)
+
+
+def table_in(source: str, directory: Path) -> str:
+    """The source with its file's whole path."""
+    kind, _, file = source.partition(":")
+    return f"{kind}:{(directory / at_home(file)).absolute()}"
+
+
+def read_table(source: str) -> dict[str, list[str]]:
+    """All columns of `csv:FILE` or `parquet:FILE` as words; '' where a value is missing."""
+    kind, _, file = source.partition(":")
+    path = Path(at_home(file))
+    try:
+        return read_csv(path) if kind == "csv" else _parquet(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+    except (ValueError, csv.Error) as error:  # also bytes that are no text, and what Arrow raises
+        raise DataError(f"{path} cannot be read as a table: {said(error)}") from None
+
+
+def _parquet(path: Path) -> dict[str, list[str]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    if not table.num_rows:
+        raise ValueError("it holds no rows")
+    columns = zip(table.column_names, table.columns, strict=True)
+    return {
+        name: ["" if value is None else str(value) for value in column.to_pylist()]
+        for name, column in columns
+    }
+
+
+def rows_of(source: str, config: TableConfig) -> dict[str, list[str]]:
+    """The columns of the site's rows; refuses columns that the configuration does not explain."""
+    table = read_table(source)
+    path = source.partition(":")[2]
+    if not config.label or not (config.numbers or config.categories):
+        raise DataError("a table needs table.label, and table.numbers or table.categories")
+    features = [*config.numbers, *config.categories]
+    named = [*features, *config.others]
+    if twice := sorted({name for name in named if named.count(name) > 1}):
+        raise DataError(f"table: column {twice[0]!r} is given two meanings")
+    for name in named:
+        if name not in table:
+            raise DataError(f"{path}: {unknown('column', name, table)}")
+    if foreign := [name for name in table if name not in named]:
+        raise DataError(
+            f"{path}: nothing says what column {', '.join(map(repr, foreign))} is: name it in "
+            "table.numbers, table.categories or table.ignore"
+        )
+    for key, given in (("mean", config.mean), ("std", config.std)):
+        for name in given:
+            if name not in config.numbers:
+                raise DataError(f"table.{key}: {unknown('number column', name, config.numbers)}")
+    if any(value <= 0 for value in config.std.values()):
+        raise DataError("table.std must be greater than 0")
+    if not config.only:
+        return table
+    chosen = [row for row, site in enumerate(table[config.site]) if canonical(site) == config.only]
+    if not chosen:
+        raise DataError(f"{path} has no rows of site {config.only!r}")
+    return _taken(table, chosen)
+
+
+def sites_of(source: str, column: str) -> list[str]:
+    """The sites that a table names, sorted."""
+    table = read_table(source)
+    if column not in table:
+        raise DataError(f"{source.partition(':')[2]}: {unknown('site column', column, table)}")
+    found = sorted({canonical(word) for word in table[column]})
+    if "" in found:
+        raise DataError(f"column {column!r} has rows without a site")
+    return found
+
+
+def levels_of(source: str, column: str, missing: Sequence[str]) -> tuple[str, ...]:
+    """The categories that a column names, sorted."""
+    words = read_table(source).get(column, [])
+    return tuple(sorted({canonical(word) for word in words if not is_missing(word, missing)}))
+
+
+def labels_of(table: Columns, config: TableConfig) -> NDArray[np.str_]:
+    """The class of each row, by name."""
+    for row, word in enumerate(table[config.label], 1):
+        if is_missing(word, config.missing_words):
+            raise DataError(f"row {row}, column {config.label!r}: the label is missing")
+    return np.array([canonical(word) for word in table[config.label]])
+
+
+def groups_of(table: Columns, config: TableConfig) -> list[str] | None:
+    """To whom each row belongs; None if every row stands for itself."""
+    if not config.group:
+        return None
+    for row, word in enumerate(table[config.group], 1):
+        if not word.strip():
+            raise DataError(f"row {row}, column {config.group!r}: the group is missing")
+    return [word.strip() for word in table[config.group]]
+
+
+def fitted(table: Columns, train: Sequence[int], config: TableConfig) -> Preprocess:
+    """What is learned of the columns from the training rows alone, or agreed on."""
+    features = {*config.numbers, *config.categories}
+    return Preprocess(
+        numbers=tuple(_number(name, table[name], train, config) for name in config.numbers),
+        categories=tuple(
+            _category(name, [table[name][row] for row in train], levels, config)
+            for name, levels in config.categories.items()
+        ),
+        order=tuple(name for name in table if name in features),
+        others=config.others,
+        missing=config.missing_words,
+    )
+
+
+def encoded(
+    preprocess: Preprocess, path: Path, by_position: bool = False
+) -> tuple[NDArray[np.float32], list[list[str]]]:
+    """Inputs of a file's rows, and what is unusual about each; its columns are found by name.
+
+    `by_position` is for a CSV file without a header: its columns are the features alone, in the
+    order of the training file.
+    """
+    parquet = path.suffix.lower() == ".parquet"
+    if by_position and parquet:
+        raise DataError(f"{path} names its columns: leave out --columns-by-position")
+    try:
+        if parquet:
+            table = _parquet(path)
+        else:
+            table = read_csv(path, preprocess.order if by_position else None)
+        return preprocess.encode(table)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from None
+    except (ValueError, csv.Error) as error:
+        remedy = "" if by_position else _without_header(path, preprocess)
+        raise DataError(f"{path}: {said(error)}{remedy}") from None
+
+
+def _without_header(path: Path, preprocess: Preprocess) -> str:
+    """What to do if the first line holds none of the columns' names."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = next(csv.reader(file), [])
+    except (OSError, ValueError, csv.Error):
+        return ""
+    known = {*preprocess.order, *preprocess.others}
+    titled = any(word.strip() in known for word in first)
+    return "" if titled else "; for a file without a header, --columns-by-position"
+
+
+def _number(name: str, words: Sequence[str], train: Sequence[int], config: TableConfig) -> Number:
+    try:
+        values = [
+            number(words[row], name, row + 1)
+            for row in train
+            if not is_missing(words[row], config.missing_words)
+        ]
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    mean = config.mean.get(name, float(np.mean(values)) if values else 0.0)
+    std = config.std.get(name, float(np.std(values)) if values else 1.0)
+    # A column without any value says nothing: it becomes 0 after standardisation.
+    middle = statistics.median(values) if values else mean
+    return Number(
+        name=name,
+        mean=mean,
+        std=std if std > 0 else 1.0,
+        fill=middle if config.missing == "impute" else None,
+        low=min(values, default=None),
+        high=max(values, default=None),
+    )
+
+
+def _category(
+    name: str, words: Sequence[str], levels: Sequence[str], config: TableConfig
+) -> Category:
+    present = {canonical(word) for word in words if not is_missing(word, config.missing_words)}
+    known = tuple(map(canonical, levels)) or tuple(sorted(present))
+    seen = tuple(level for level in known if level in present)
+    return Category(name, known, config.missing == "impute", seen)
+
+
+def _taken(table: Columns, rows: Sequence[int]) -> dict[str, list[str]]:
+    return {name: [words[row] for row in rows] for name, words in table.items()}
