@@ -1,15 +1,16 @@
 """The head that LG-FedAvg, FedGH, FedRE and FedSSA share: one linear layer for everybody."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from torch import nn
+from pydantic import Field
+from torch import Tensor, nn
 
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, TensorSpec
-from pfedes.core.training import fit_labels
+from pfedes.core.training import fit_labels, train_rows
 from pfedes.errors import ModelError
-from pfedes.methods.base import C, Method, Problem, check_widths
+from pfedes.methods.base import C, Method, MethodConfig, Problem, check_widths
 from pfedes.models.head import head_of, head_parameters
 
 
@@ -36,6 +37,38 @@ class SharedHead(Method[C]):
         if download is not None:
             head_of(client.model).load_state_dict(download.tensors)
         return client.model
+
+
+class TrainedHeadConfig(MethodConfig):
+    """How a server trains the head that it shares."""
+
+    server_lr: float = Field(0.01, ge=0, description="learning rate of the global head")
+    server_epochs: int = Field(1, ge=1, description="epochs of the global head in a round")
+    server_batch: int = Field(10, ge=0, description="received rows per step; 0 = all")
+
+
+def trained_head(
+    state: State,
+    rows: Tensor,
+    targets: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    config: TrainedHeadConfig,
+    ctx: Context,
+) -> State:
+    """The server's head after learning `targets` from what clients sent."""
+    head = initial_head(rows.shape[1], ctx)
+    head.load_state_dict(state.tensors)
+    train_rows(
+        head,
+        rows,
+        targets,
+        lambda some, wanted: loss(head(some), wanted),
+        lr=config.server_lr,
+        epochs=config.server_epochs,
+        batch=config.server_batch,
+        ctx=ctx,
+    )
+    return State(head.state_dict())
 
 
 def initial_head(width: int, ctx: Context) -> nn.Linear:

@@ -12,19 +12,22 @@ from torch.nn import functional as F
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State
-from pfedes.core.training import train_rows
 from pfedes.core.wire import Labels, WireSpec, bounded_rows, required
 from pfedes.methods._class_means import prototypes_of, rows_with_labels
-from pfedes.methods._shared_head import SharedHead, fit_head, initial_head, rows_of_head
-from pfedes.methods.base import MethodConfig, Received, Upload, Wire
+from pfedes.methods._shared_head import (
+    SharedHead,
+    TrainedHeadConfig,
+    fit_head,
+    rows_of_head,
+    trained_head,
+)
+from pfedes.methods.base import Received, Upload, Wire
 
 
-class FedGHConfig(MethodConfig):
+class FedGHConfig(TrainedHeadConfig):
     """Hyper-parameters of FedGH."""
 
     name: Literal["fedgh"] = "fedgh"
-    server_lr: float = Field(0.01, ge=0, description="eta_theta, learning rate of the global head")
-    server_epochs: int = Field(1, ge=1, description="epochs of the global head in a round")
     server_batch: int = Field(10, ge=0, description="class means per step of the server; 0 = all")
 
 
@@ -42,19 +45,7 @@ class FedGH(SharedHead[FedGHConfig]):
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
         """The head learns to classify every client's mean of every class, each counting once."""
         prototypes, labels = rows_with_labels(uploads, "prototypes")
-        head = initial_head(prototypes.shape[1], ctx)
-        head.load_state_dict(state.tensors)
-        train_rows(
-            head,
-            prototypes,
-            labels,
-            lambda rows, classes: F.cross_entropy(head(rows), classes),
-            lr=self.config.server_lr,
-            epochs=self.config.server_epochs,
-            batch=self.config.server_batch,
-            ctx=ctx,
-        )
-        return State(head.state_dict())
+        return trained_head(state, prototypes, labels, F.cross_entropy, self.config, ctx)
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         own = frozenset(card.classes or {})

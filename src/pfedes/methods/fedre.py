@@ -15,19 +15,22 @@ from torch.nn import functional as F
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, TensorSpec
-from pfedes.core.training import train_rows
 from pfedes.core.wire import Labels, WireSpec, bounded_rows, required
 from pfedes.methods._class_means import in_order, prototypes_of
-from pfedes.methods._shared_head import SharedHead, fit_head, initial_head, rows_of_head
-from pfedes.methods.base import MethodConfig, Received, Upload, Wire
+from pfedes.methods._shared_head import (
+    SharedHead,
+    TrainedHeadConfig,
+    fit_head,
+    rows_of_head,
+    trained_head,
+)
+from pfedes.methods.base import Received, Upload, Wire
 
 
-class FedREConfig(MethodConfig):
+class FedREConfig(TrainedHeadConfig):
     """Hyper-parameters of FedRE."""
 
     name: Literal["fedre"] = "fedre"
-    server_lr: float = Field(0.01, ge=0, description="learning rate of the global head")
-    server_epochs: int = Field(1, ge=1, description="epochs of the global head in a round")
     server_batch: int = Field(32, ge=0, description="clients per step of the server; 0 = all")
 
 
@@ -52,19 +55,7 @@ class FedRE(SharedHead[FedREConfig]):
         shares = torch.zeros(len(uploads), ctx.classes)
         for row, upload in zip(shares, uploads, strict=True):
             row[upload.payload.meta["labels"]] = upload.payload.tensors["encoding"]
-        head = initial_head(representations.shape[1], ctx)
-        head.load_state_dict(state.tensors)
-        train_rows(
-            head,
-            representations,
-            shares,
-            lambda rows, soft: soft_loss(head(rows), soft),
-            lr=self.config.server_lr,
-            epochs=self.config.server_epochs,
-            batch=self.config.server_batch,
-            ctx=ctx,
-        )
-        return State(head.state_dict())
+        return trained_head(state, representations, shares, soft_loss, self.config, ctx)
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
         own = frozenset(card.classes or {})
