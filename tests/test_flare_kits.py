@@ -84,6 +84,20 @@ def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
     assert not joining.workspace.exists()
 
 
+def test_a_closed_terminal_ends_join_with_a_word_on_how_to_continue(
+    layout: Layout,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_participant(tmp_path / "ada", "ada", 0, 2)
+    kit = layout.kits / "ada"
+    monkeypatch.setattr(Joining, "run", lambda self, leave: signal.raise_signal(signal.SIGHUP))
+    assert cli.execute(["join", str(kit), str(file)]) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"pfedes: stopped; 'pfedes join {kit} {file}' goes on"
+
+
 def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
     serving = Serving(layout, print)
     serving._meet({"ada": "1", "mallory": "2"})

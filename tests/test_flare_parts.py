@@ -20,7 +20,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from commands import refused
 from pfedes import Card, Config, ConfigError, StoreError, WireError, cli, configure
-from pfedes.cli import _extras, _lazy
+from pfedes.cli import _lazy
 from pfedes.config.participant import read_participant
 from pfedes.core.payload import Payload, under
 from pfedes.core.protocol import Failure, Task
@@ -405,12 +405,6 @@ def test_wrong_input(layout: Layout, tmp_path: Path) -> None:
         assert what in refused(*words)
     (tmp_path / "q.toml").write_text("name = 'eve'\nmodel = 'cnn1'\ndata = 'digits'\nstate = 's'\n")
     assert "the kit is for ada, not for eve" in refused("join", kit, "q.toml")
-
-
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_extras, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'pfedes\[flare\]'"):
-        _extras.check_extra()
 
 
 @pytest.mark.parametrize("first", ["nvflare.apis", "cryptography"])

@@ -117,11 +117,11 @@ class TestCoordinator:
     def test_serving_says_each_round_and_whom_it_waits_for(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import pfedes.deploy.coordinator.watch as module
+        import pfedes.deploy.coordinator.announce as module
 
         sites = _sites(tmp_path, **{"train.rounds": 2})
         said: list[str] = []
-        watch = module.Watch(sites.layout, said.append)
+        watch = module.Announcer(sites.layout, said.append)
         watch.look()
         sites.layout.write_awaited(1, {"ben"})
         watch.look()
@@ -137,7 +137,7 @@ class TestCoordinator:
         assert [line.partition("  ")[0] for line in said[1:]] == ["round 1/2", "round 2/2"]
         assert all("of 2 answered" in line for line in said[1:])
         later: list[str] = []
-        module.Watch(sites.layout, later.append).look()
+        module.Announcer(sites.layout, later.append).look()
         assert later == []  # these were said before
 
     def test_serving_ends_when_nobody_is_left_to_tell(

@@ -28,7 +28,7 @@ from pfedes.federation.admission import Verdict
 from pfedes.federation.estimate import Plan
 from pfedes.federation.listener import Listener
 from pfedes.federation.loop import Federation
-from pfedes.formatting import computed, count, percent
+from pfedes.formatting import clock, computed, count, percent
 from pfedes.results.run import Run
 from pfedes.results.summary import Row
 
@@ -238,11 +238,3 @@ def _how_to_resume(directory: Path) -> str:
     if (directory / "state").is_dir():
         return f"stopped; 'pfedes resume {directory}' goes on after the last complete round"
     return "stopped before the first round; nothing was written"
-
-
-def clock(seconds: float) -> str:
-    """A time as people read it."""
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"

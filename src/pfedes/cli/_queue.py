@@ -5,11 +5,12 @@ from pathlib import Path
 
 from rich.table import Table as RichTable
 
-from pfedes.cli._display import clock, output
+from pfedes.cli._display import output
 from pfedes.cli._overview import Overview
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.errors import MethodError
 from pfedes.files import at_home
+from pfedes.formatting import clock
 from pfedes.paper.estimate import estimate, round_seconds
 from pfedes.paper.experiments import experiments
 from pfedes.paper.queue import Queue

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.serve import admit as admit_participant
+from pfedes.deploy.hardening.version import check_version
 
 
 def admit(
@@ -40,7 +40,7 @@ def admit(
 
 
 def show_admission(name: str, directory: Path, request: Path | None, *, again: bool) -> None:
-    check_extra()
+    check_version()
     kit = admit_participant(Layout(directory.absolute()), name, request, again=again)
     secret = "" if request is not None else ": hand it over so that nobody else sees it"
     said(f"{kit} is for {name}{secret}")

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said, show_seat
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.cli.check import show_check
 from pfedes.config.participant import read_participant
+from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.participant.join import Joining
 
 
@@ -35,7 +35,7 @@ def join(
 
 
 def show_joining(kit: Path, file: Path, *, leave: bool) -> None:
-    check_extra()
+    check_version()
     joining = Joining(kit.absolute(), read_participant(file), said)
     show_check(file, joining.kit.terms)
     try:

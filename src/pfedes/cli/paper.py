@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from pfedes.cli._display import clock, facts, output
+from pfedes.cli._display import facts, output
 from pfedes.cli._options import CellNumber, Certificates, ClusterAddress, Count, DataDir, Jobs
 from pfedes.cli._overview import Overview
 from pfedes.cli._queue import kinds, run_queue
@@ -16,7 +16,7 @@ from pfedes.config import configure
 from pfedes.config.runtime import RuntimeConfig
 from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.files import at_home
-from pfedes.formatting import count
+from pfedes.formatting import clock, count
 from pfedes.paper.estimate import estimate, round_seconds
 from pfedes.paper.experiment import Exhibit, Experiment, Results
 from pfedes.paper.experiments import experiment_named, experiments

@@ -7,10 +7,10 @@ import typer
 from rich.table import Table
 
 from pfedes.cli._display import output
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said
 from pfedes.cli._options import Rounds
 from pfedes.cli._signals import Interrupted, interruptible
+from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.rehearsal import rehearse as rehearse_federation
 from pfedes.errors import FailedRunError
 from pfedes.formatting import percent
@@ -34,7 +34,7 @@ def rehearse(
 
 
 def show_rehearsal(participants: int, rounds: int | None, out: Path) -> None:
-    check_extra()
+    check_version()
     try:
         with interruptible():
             rehearsal = rehearse_federation(out.absolute(), participants, said, rounds=rounds)

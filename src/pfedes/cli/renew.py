@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.members import renew as renew_participant
 from pfedes.deploy.coordinator.members import renew_authority, renew_server
+from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.kit import KEY
 from pfedes.errors import ConfigError
 
@@ -38,7 +38,7 @@ def renew(
 
 
 def show_renewal(names: list[str], directory: Path, *, server: bool, authority: bool) -> None:
-    check_extra()
+    check_version()
     if not (names or server or authority):
         raise ConfigError("name the participants to renew, or give --server or --authority")
     layout = Layout(directory.absolute())

@@ -1,7 +1,6 @@
 """`pfedes report`: the page of a run, and of several runs side by side."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from pfedes.errors import ConfigError, DamageError, DiskError
 from pfedes.files import publish
 from pfedes.report.comparison import render_comparison
 from pfedes.report.output import publish_results, result_files
+from pfedes.results.places import run_directories
 from pfedes.results.run import open_run
 
 
@@ -54,7 +54,8 @@ def write_reports(
 ) -> list[Path]:
     """Writes a page for each run and, of several, their comparison; returns where they are."""
     runs = [
-        open_run(place, data_dir=data_dir, trust_code=trust_code) for place in _places(directories)
+        open_run(place, data_dir=data_dir, trust_code=trust_code)
+        for place in run_directories(directories)
     ]
     if len(runs) == 1 and out is not None:
         raise ConfigError(
@@ -82,28 +83,6 @@ def write_reports(
         publish(comparison, compared.encode(errors="replace"))
         written.append(comparison)
     return written
-
-
-def _places(directories: Sequence[Path]) -> Iterator[Path]:
-    """The run directories that are meant, each once."""
-    seen: set[Path] = set()
-    for directory in directories:
-        for place in _runs_of(directory):
-            if (resolved := place.resolve()) not in seen:
-                seen.add(resolved)
-                yield place
-
-
-def _runs_of(directory: Path) -> list[Path]:
-    """Itself, or every run below it: those of comparisons and those that lie beside them."""
-    if (directory / "state").is_dir():
-        return [directory]
-    found = []
-    for place, below, _ in os.walk(directory):
-        if (Path(place) / "state" / "manifests").is_dir():
-            found.append(Path(place))
-            below.clear()  # no run lies inside a run
-    return sorted(found) or [directory]  # opening what is no run says so
 
 
 def _common_place(directories: Sequence[Path]) -> Path:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said
 from pfedes.config.participant import read_participant
+from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.participant.join import key_of
 from pfedes.deploy.participant.keys import write_request
 
@@ -26,7 +26,7 @@ def request(
 
 
 def show_request(file: Path) -> None:
-    check_extra()
+    check_version()
     participant = read_participant(file)
     request = Path(f"{participant.name}.csr")
     write_request(participant.name, key_of(participant), request)

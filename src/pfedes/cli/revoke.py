@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.members import revoke as revoke_participant
+from pfedes.deploy.hardening.version import check_version
 
 
 def revoke(
@@ -29,6 +29,6 @@ def revoke(
 
 
 def show_revocation(name: str, directory: Path) -> None:
-    check_extra()
+    check_version()
     revoke_participant(Layout(directory.absolute()), name)
     said(f"{name} is expelled: its kit and every copy of it is refused from now on")

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._extras import check_extra
 from pfedes.cli._federation import said, show_end, silent
 from pfedes.cli._options import Json, Quiet
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.config import configure
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.serve import Serving, prepare
+from pfedes.deploy.hardening.version import check_version
 
 
 def serve(
@@ -39,7 +39,7 @@ def serve(
 
 
 def show_serving(file: Path, out: Path, *, kits_only: bool, quiet: bool, json: bool) -> None:
-    check_extra()
+    check_version()
     say = silent if quiet or json else said
     layout = Layout(out.absolute())
     if not kits_only:

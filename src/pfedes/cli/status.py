@@ -9,9 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from pfedes.cli._display import facts, output
-from pfedes.cli._extras import check_extra
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.status import status_of
+from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.participant.state import ParticipantRecord, ParticipantState
 from pfedes.formatting import counted, percent
 
@@ -42,7 +42,7 @@ def show_status(directory: Path, *, json: bool) -> None:
     if seat.is_joined:
         _show_participant(seat, json=json)
         return
-    check_extra()
+    check_version()
     found = status_of(Layout(directory.absolute()))
     if json:
         print(json_module.dumps(found.tree(), indent=2))

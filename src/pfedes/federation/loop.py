@@ -244,7 +244,7 @@ class Federation:
 
         # Step 2: send them what the server holds.
         cards = {name: ledger.card(name) for name in selected}
-        with _blaming(method, "download", ctx.round):
+        with _blaming(method, "download", ctx.round, self.directory):
             tasks = [
                 ledger.task(card, ctx, method.download(ledger.state, card, ctx))
                 for card in cards.values()
@@ -263,7 +263,7 @@ class Federation:
         # Step 5: aggregate, unless too few uploads are left to mean anything.
         uploads = admission.accepted()
         ok = len(uploads) >= self.config.fewest_uploads
-        with _blaming(method, "aggregate", ctx.round):
+        with _blaming(method, "aggregate", ctx.round, self.directory):
             state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
         if not state.is_finite():
             log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
@@ -355,15 +355,21 @@ def _with_same_totals(answer: Scored | Failure, last: Mapping[str, Scores]) -> S
 
 
 @contextmanager
-def _blaming(method: Method[Any], function: str, round: int) -> Iterator[None]:
-    """Whatever a method's own code raises at the server is one line that says where."""
+def _blaming(
+    method: Method[Any], function: str, round: int, run: Path | None = None
+) -> Iterator[None]:
+    """Whatever a method's own code raises at the server is one line that says where.
+
+    Where a `run` exists already, the line says how to continue it.
+    """
     try:
         yield
     except PfedesError:
         raise
     except Exception as error:
         where = f"{function}() of {method.name} failed in round {round}"
-        raise FailedRunError(f"{where}: {kind_text_and_place(error)}") from error
+        remedy = f". Fix that, then run 'pfedes resume {run}'" if run is not None else ""
+        raise FailedRunError(f"{where}: {kind_text_and_place(error)}{remedy}") from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from pfedes.config import Config, configure
 from pfedes.deploy.certificates import Reminders, endings
+from pfedes.deploy.coordinator.announce import Announcer
 from pfedes.deploy.coordinator.fleet import begun, is_finished, untold
 from pfedes.deploy.coordinator.job import write_job
 from pfedes.deploy.coordinator.layout import Layout, Presence
@@ -19,7 +20,6 @@ from pfedes.deploy.coordinator.quorum import gather
 from pfedes.deploy.coordinator.session import connected, open_session
 from pfedes.deploy.coordinator.strikes import Strikes
 from pfedes.deploy.coordinator.terms import check_terms, going_on, with_norm, with_participants
-from pfedes.deploy.coordinator.watch import Watch
 from pfedes.deploy.flare_config import write_server
 from pfedes.deploy.names import check_site
 from pfedes.deploy.participant.keys import read_request
@@ -145,7 +145,7 @@ class Serving:
         self._finished_at = 0.0
         self._seen: set[str] = set()  # whoever was connected since this process began
         self._last_there = 0.0  # when anybody was, who does not know the end
-        self._watch = Watch(layout, say)
+        self._watch = Announcer(layout, say)
 
     def run(self) -> Run:
         with ExitStack() as stack:

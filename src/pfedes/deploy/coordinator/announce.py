@@ -11,7 +11,7 @@ from pfedes.results.summary import Row
 FIRST = 30.0  # seconds of silence after which it says whom it waits for; then twice as long, ...
 
 
-class Watch:
+class Announcer:
     """Says a line for each round that is committed, and who keeps a round waiting."""
 
     def __init__(self, layout: Layout, say: Callable[[str], None]) -> None:

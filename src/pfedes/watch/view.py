@@ -1,0 +1,162 @@
+"""A run as the page shows it: plain, bounded data, made of what `Run` read and checked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pfedes.data.kept import dataset_from
+from pfedes.errors import PfedesError
+from pfedes.formatting import clock, computed, count, listed, percent
+from pfedes.results.run import Run
+from pfedes.results.summary import Row
+from pfedes.watch.bounded import (
+    MOST_CLASSES,
+    MOST_CLIENTS,
+    MOST_TROUBLES,
+    number,
+    text,
+    thinned,
+)
+
+COLUMNS = (
+    ("run", False),
+    ("state", False),
+    ("round", True),
+    ("accuracy", True),
+    ("time left", True),
+    ("floats sent", True),
+    ("trouble", True),
+    ("method", False),
+    ("data", False),
+    ("clients", True),
+)
+"""Of the overview: what stands over each, and whether it holds numbers."""
+
+PACE = 10  # rounds whose mean time tells how long the others will take
+SHORTEST_SILENCE = 60.0  # seconds without a commit before a run is called silent
+FIRST_ROUND = 600.0  # the same, while it is not known how long a round takes
+SLOWER = 5  # times the slowest of the last rounds
+
+Cell = tuple[str, float | int | str | None]
+"""What is shown, and by what it is sorted; None comes last."""
+Point = tuple[int, float | int | None]
+
+
+@dataclass(frozen=True)
+class PageView:
+    """What the page shows of one run, or the line that says why there is nothing to show."""
+
+    cells: tuple[Cell, ...]  # of COLUMNS, without the first two
+    progress: tuple[int, int] = (0, 0)
+    finished: bool = False
+    silence: float = FIRST_ROUND  # seconds after the last commit from which on it is silent
+    tiles: tuple[tuple[str, str], ...] = ()
+    points: tuple[Point, ...] = ()
+    clients: tuple[tuple[Cell, ...], ...] = ()
+    more_clients: int = 0
+    troubles: tuple[tuple[str, ...], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+
+
+def unreadable(reason: object) -> PageView:
+    """A run that cannot be read now, and why."""
+    return PageView((("-", None),) * (len(COLUMNS) - 2), problem=text(reason))
+
+
+def view_of(run: Run) -> PageView:
+    """What there is to see of a run. A StoreError if its rows are damaged."""
+    with run.reading_rows():
+        return _view_of(run)
+
+
+def _view_of(run: Run) -> PageView:
+    summary, rounds = run.summary, run.config.train.rounds
+    done, accuracy = run.manifest.round, number(summary["mean_accuracy"])
+    floats = number(summary["floats_down"] + summary["floats_up"])
+    troubles = [row for row in run.clients if row["status"] != "ok"]
+    failed_rounds = sum(row["status"] != "ok" for row in run.rounds)
+    recent = [seconds for row in run.rounds[-PACE:] if (seconds := number(row["seconds"]))]
+    left = sum(recent) / len(recent) * (rounds - done) if recent and not run.finished else None
+    cells: tuple[Cell, ...] = (
+        (f"{done} of {rounds}", done),
+        (percent(accuracy), accuracy),
+        ("-" if left is None else clock(left), left),
+        (count(floats), floats),
+        (f"{len(troubles):,}", len(troubles)),
+        (text(summary["method"]), text(summary["method"])),
+        (text(summary["dataset"]), text(summary["dataset"])),
+        (f"{summary['clients']:,}", summary["clients"]),
+    )
+    tiles = (
+        ("round", f"{done} of {rounds}"),
+        ("mean accuracy over clients", percent(accuracy)),
+        ("time left, at the pace of the last rounds", "-" if left is None else clock(left)),
+        ("floats sent, both directions", count(floats)),
+        ("computed by clients", computed(number(summary["flops"]))),
+        ("time in rounds", clock(number(summary["seconds"]) or 0)),
+        ("replies rejected or failed", f"{len(troubles):,}"),
+        ("failed rounds", f"{failed_rounds:,}"),
+    )
+    standings = sorted(
+        run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
+    )
+    return PageView(
+        cells,
+        (done, rounds),
+        run.finished,
+        max(SHORTEST_SILENCE, SLOWER * max(recent)) if recent else FIRST_ROUND,
+        tiles,
+        _points(run),
+        tuple(
+            (
+                (name, name),
+                (percent(standing.scores.accuracy), number(standing.scores.accuracy)),
+                (str(standing.version or "-"), standing.version or None),
+            )
+            for name, standing in standings[:MOST_CLIENTS]
+        ),
+        max(0, len(standings) - MOST_CLIENTS),
+        _troubles(troubles),
+        _facts(run, summary),
+    )
+
+
+def _points(run: Run) -> tuple[Point, ...]:
+    """The accuracy over rounds, before the first round too."""
+    first = (0, number(run.manifest.initial_accuracy))
+    return thinned([first, *((int(row["round"]), number(row["accuracy"])) for row in run.rounds)])
+
+
+def _troubles(rows: Sequence[Row]) -> tuple[tuple[str, ...], ...]:
+    """The latest first."""
+    keys = ("round", "client", "status", "reason")
+    return tuple(tuple(text(row[key]) for key in keys) for row in rows[: -MOST_TROUBLES - 1 : -1])
+
+
+def _facts(run: Run, summary: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    facts = [
+        ("directory", text(run.directory)),
+        ("method", text(summary["method"])),
+        ("data", text(summary["dataset"])),
+        ("clients", f"{summary['clients']:,}"),
+        ("asked in a round", str(run.config.train.selected(summary["clients"]))),
+        ("seed", str(run.config.seed)),
+    ]
+    if names := _class_names(run):
+        shown = listed([text(name) for name in names], MOST_CLASSES)
+        facts.append(("classes", f"{len(names):,}: {shown}"))
+    if summary["best_round"] is not None:
+        best = f"round {summary['best_round']} with {percent(number(summary['best_accuracy']))}"
+        facts.append(("best by validation", best))
+    return tuple(facts)
+
+
+def _class_names(run: Run) -> tuple[str, ...]:
+    try:
+        kept = run.store.kept_data()
+        if kept is None or run.config.brings_own:
+            return run.config.federation.classes
+        return dataset_from(kept, str(run.store.kept_path)).class_names
+    except PfedesError:  # the page is about the rounds: damage to the data is reported elsewhere
+        return ()

@@ -1,0 +1,154 @@
+"""The live page in a real browser: it follows a run, and everybody can use it."""
+
+import json
+import re
+import shutil
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pages import SCRIPT
+from pfedes import Federation
+from pfedes.store.manifest import Extent
+from pfedes.store.run_store import RunStore
+from running import small
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install 'pfedes[dev]'"
+)
+pytest.importorskip("starlette", reason="needs the extra 'watch'")
+
+EVIL = f"{SCRIPT}<img src=x onerror='window.hacked = 3'>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, the first under an evil name and with an evil client in its rows."""
+    place = tmp_path_factory.mktemp("watched") / "runs"
+    evil = place / "<img src=x onerror=hacked=2>"
+    Federation(small(train__rounds=1), out=evil).run()
+    store = RunStore(evil)
+    manifest = store.manifest()
+    rows = store.rows("clients.jsonl", manifest)
+    rows[0] |= {"client": EVIL, "status": "failed", "reason": EVIL}
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (evil / "clients.jsonl").write_bytes(data)
+    extent = Extent(length=len(data), crc32=zlib.crc32(data))
+    metrics = {**manifest.metrics, "clients.jsonl": extent}
+    store.write_manifest(manifest.model_copy(update={"metrics": metrics}))
+    Federation(small(train__rounds=1), out=place / "plain").run()
+    return place
+
+
+@pytest.fixture(scope="module")
+def address(runs: Path) -> Iterator[str]:
+    from pfedes.watch.server import Server
+
+    server = Server([runs])
+    thread = threading.Thread(target=server.run, args=(lambda _: None,))
+    thread.start()
+    yield server.address
+    server.stop()
+    thread.join()
+
+
+class Visit:
+    """The page as it was opened, with all that it said and asked for."""
+
+    def __init__(self, browser: Any, address: str, width: int = 1440, scheme: str = "light"):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(address)
+        self.page.locator("#overview tbody tr").nth(1).wait_for()
+
+    def __enter__(self) -> "Visit":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def choose(self, name: str) -> None:
+        self.page.get_by_role("link", name=name).click()
+        self.page.locator("#clients tbody tr").first.wait_for()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_hostile_names_are_text(width: int, scheme: str, browser: Any, address: str) -> None:
+    with Visit(browser, address, width, scheme) as visit:
+        visit.choose("<img src=x")
+        assert EVIL in visit.page.locator("#troubles").inner_text()
+        assert visit.page.evaluate("window.hacked") is None
+        assert visit.page.locator("img, body script").count() == 0
+        root = "document.documentElement"
+        assert visit.page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
+        assert visit.complaints == []
+        assert all(url.startswith((address, "data:")) for url in visit.requests)
+        paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+def test_the_page_follows_a_run(browser: Any, address: str, runs: Path) -> None:
+    with Visit(browser, address) as visit:
+        visit.choose("plain")
+        before = visit.page.locator("#tiles dd").first.inner_text().split(" of ")[0]
+        assert before == "1"
+        Federation.resume(runs / "plain", rounds=3).run()
+        visit.page.get_by_text("3 of 3").last.wait_for()
+        label = visit.page.locator("#curve [role=img]")
+        after = re.compile("after round 3$")
+        playwright.expect(label).to_have_attribute("aria-label", after)
+        assert visit.complaints == []
+
+
+def test_the_keyboard_suffices(browser: Any, address: str) -> None:
+    with Visit(browser, address) as visit:
+        page = visit.page
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "content"
+        header = page.get_by_role("columnheader", name="run")
+        names = page.locator("#overview tbody th").all_inner_texts()
+        header.get_by_role("button").focus()
+        page.keyboard.press("Enter")
+        assert header.get_attribute("aria-sort") == "descending"
+        assert page.locator("#overview tbody th").all_inner_texts() == names[::-1]
+        page.get_by_role("link", name="plain").focus()
+        page.keyboard.press("Enter")
+        page.locator("#detail-title:focus").wait_for()
+        assert page.locator("#detail-title").inner_text().startswith("plain")
+
+
+def test_another_origin_and_a_wrong_token_see_nothing(browser: Any, address: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    answer = page.goto(address.rsplit("/", 2)[0] + "/wrong/")
+    assert answer.status == 403
+    page.goto("about:blank")
+    fetched = "address => fetch(address).then(() => 'read', () => 'refused')"
+    assert page.evaluate(fetched, address) == "refused"
+    context.close()
