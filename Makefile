@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install demo test test-all check format bench bench-compare results clean
+.PHONY: help install demo test test-all check format docs bench bench-compare results clean
 
 help:
 	@echo "make install   a virtual environment in .venv with everything in it"
@@ -11,6 +11,7 @@ help:
 	@echo "make test      every behaviour once, in about 16 minutes on two cores"
 	@echo "make test-all  also what shows the same again, more often or at a larger size"
 	@echo "make check     formatting, lint, types and layers"
+	@echo "make docs      the documentation as a site in build/site, which needs no network"
 	@echo "make results   continue the runs behind results/, when the machine is idle; Ctrl-C stops"
 	@echo "make bench     how fast it is on this machine; benchmarks/history keeps all figures"
 	@echo "make bench-compare  the two latest measurements as ratios, and what got slower"
@@ -21,7 +22,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "== installing into .venv (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pfedes needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,flare,hub,onnx,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,flare,hub,onnx,watch,docs,dev]'
 	@touch $@
 
 demo: $(INSTALLED)
@@ -48,6 +49,11 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Not --quiet: it would silence the warnings that --strict counts.
+docs: $(INSTALLED)
+	@echo "== building the site; open build/site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(INSTALLED)
 	@echo "== measuring, in about half an hour; set PFEDES_DATA to the directory that holds cifar10/"

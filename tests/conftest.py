@@ -63,12 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("COLUMNS", "80")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    for item in items:
-        for fixture, group in SHARED.items():
-            if fixture in item.fixturenames:
-                item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # Not later: xdist reads the groups before it asks this file to change the list of tests.
+    for fixture, group in SHARED.items():
+        if fixture in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

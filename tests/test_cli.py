@@ -134,7 +134,6 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "usage"),
     [
-        ([], "Usage: pfedes [OPTIONS] COMMAND"),
         (["-h"], "Usage: pfedes [OPTIONS] COMMAND"),
         (["data"], "Usage: pfedes data [OPTIONS] COMMAND"),
         (["run", "-h"], "Usage: pfedes run"),

@@ -207,6 +207,7 @@ def test_an_exception_at_the_server_is_one_line_with_its_place(
         failed.value
     )
     assert line_of('tensors["absent"]') in str(failed.value)
+    assert str(failed.value).endswith(f"Fix that, then run 'pfedes resume {tmp_path / 'run'}'")
 
 
 def test_every_column_of_a_client_row_is_reserved() -> None:

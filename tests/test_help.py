@@ -1,10 +1,12 @@
 """The list of commands: complete, in sections, and true of every command."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 import pfedes.cli
+from commands import command
 from pfedes.cli._lazy import COMMANDS, load
 
 
@@ -15,8 +17,19 @@ def test_every_command_has_a_file_and_every_file_a_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_load_and_are_documented(name: str) -> None:
-    command = load(name)
-    assert name in (command.name, "data")
-    assert command.help
+    loaded = load(name)
+    assert name in (loaded.name, "data")
+    assert loaded.help
     assert COMMANDS[name].endswith(".")
     assert len(COMMANDS[name]) <= 68, "a line of 80 columns"
+
+
+def test_without_arguments_it_says_what_to_do_next() -> None:
+    done = command()
+    assert done.returncode == 0
+    assert done.stderr == ""
+    told = re.findall(r"^    pfedes (\S+)", done.stdout, re.MULTILINE)
+    assert told[-1] == "--help"
+    assert len(told) > 3
+    assert set(told[:-1]) <= set(COMMANDS)
+    assert all(len(line) <= 88 for line in done.stdout.splitlines())

@@ -19,6 +19,18 @@ from pfedes.version import __version__
 
 DEBUG = "--debug"
 
+WHAT_NEXT = """\
+pfedes: personalized federated learning in which every client keeps a model of its own.
+
+What to do next:
+
+    pfedes run                train ten clients on handwritten digits, in about a minute
+    pfedes new my-study       make a project with your own models and data
+    pfedes compare --methods standalone,pfedes
+                              compare methods on equal terms
+    pfedes rehearse           go through a federation across processes, on this machine
+    pfedes --help             list all commands"""
+
 app = typer.Typer(
     cls=LazyGroup,
     help="Personalized federated learning in which every client keeps a model of its own.",
@@ -47,7 +59,7 @@ def _options(
     ),
 ) -> None:
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print(WHAT_NEXT)
 
 
 def execute(arguments: list[str]) -> int:

@@ -12,11 +12,13 @@ from pfedes.errors import ConfigError
 
 SECTIONS = {
     "Experiments": {
+        "new": "Make a small project that runs at once.",
         "run": "Train a federation.",
         "resume": "Continue a run after its last complete round.",
         "compare": "Run several methods on equal terms and print one table.",
         "paper": "Repeat a table or figure of the paper.",
         "report": "Write the report of a run, or of several side by side.",
+        "watch": "Follow runs and federations on a live page.",
         "data": "Look at data sets and partitions.",
         "config": "Print every setting with its value and meaning.",
     },

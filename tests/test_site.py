@@ -1,0 +1,164 @@
+"""The documentation as a site: complete, without a dead link, and usable without a network."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+import pfedes
+from pfedes.cli._lazy import COMMANDS
+from pfedes.config import Config
+from pfedes.section import Section
+
+pytest.importorskip("mkdocs", reason="needs the extra 'docs': pip install 'pfedes[docs]'")
+ROOT = Path(__file__).parents[1]
+
+
+def build(root: Path, out: Path) -> "subprocess.CompletedProcess[str]":
+    """As `make docs` does."""
+    words = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "-f",
+        "mkdocs.yml",
+        "-d",
+        str(out),
+    ]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        words, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+class Links(HTMLParser):
+    """What a page can be entered at, and where it leads."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.ids = {""}
+        self.targets: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for key, value in attrs:
+            if key in ("id", "name") and value:
+                self.ids.add(value)
+            if key in ("href", "src") and value:
+                self.targets.append(value)
+                if tag != "a":
+                    self.loaded.append(value)
+
+
+def dead_links(site: Path) -> list[str]:
+    pages = {page: Links(page) for page in site.rglob("*.html") if page.name != "404.html"}
+    dead = []
+    for page, links in pages.items():
+        for target in links.targets:
+            path, anchor = urldefrag(target)
+            if re.match(r"[a-z]+:", target):
+                continue
+            found = (page.parent / unquote(path)).resolve() if path else page
+            known = pages[found].ids if found in pages else {"", anchor}
+            if not found.exists() or unquote(anchor) not in known:
+                dead.append(f"{page.name}: {target}")
+    return dead
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("built") / "site"
+    done = build(ROOT, out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_every_page_is_there_and_no_link_is_dead(site: Path) -> None:
+    documents = {f"{page.stem}.html" for page in (ROOT / "docs").glob("*.md")}
+    assert documents <= {page.name for page in site.glob("*.html")}
+    assert dead_links(site) == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<a href="b.html#x">1</a><a href="c.html">2</a><p id="y">')
+    (tmp_path / "b.html").write_text('<a href="a.html#y">3</a><a href="#z">4</a>')
+    assert sorted(dead_links(tmp_path)) == ["a.html: b.html#x", "a.html: c.html", "b.html: #z"]
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        outside = [link for link in Links(page).loaded if re.match(r"(https?:)?//", link)]
+        assert outside == [], page.name
+
+
+def test_the_reference_is_complete(site: Path) -> None:
+    commands = Links(site / "commands.html").ids
+    assert {f"pfedes-{name}" for name in COMMANDS} <= commands
+    names = {anchor.rpartition(".")[2] for anchor in Links(site / "api.html").ids}
+    assert set(pfedes.__all__[1:]) <= names
+    shown = set(
+        re.findall(r"<td><code>([\w.]+)</code></td>", (site / "configuration.html").read_text())
+    )
+    for name, field in Config.model_fields.items():
+        section = field.default
+        assert (
+            set(type(section).model_fields) if isinstance(section, Section) else {name}
+        ) <= shown
+
+
+def test_make_docs_refuses_a_dead_anchor(tmp_path: Path) -> None:
+    """Builds a second site, which takes most of the time."""
+    for name in ("docs", "website"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    with (tmp_path / "docs" / "index.md").open("a") as page:
+        page.write("\n[nowhere](concepts.md#nowhere)\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "concepts.md#nowhere" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'dev'")
+    path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_search_works_from_a_disk(scheme: str, browser: Any, site: Path) -> None:
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    asked: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((site / "index.html").as_uri())
+    assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") is (scheme == "dark")
+    shown = page.locator("body").get_attribute("data-md-color-scheme")
+    assert shown == {"light": "default", "dark": "slate"}[scheme]
+    page.locator("input[name=query]").click()
+    page.locator("input[name=query]").press_sequentially("manifest")
+    page.locator(".md-search-result__item a").first.click(timeout=10_000)
+    page.wait_for_url(re.compile(r"(?!.*index\.html).*\.html.*"))
+    assert "manifest" in page.inner_text("article").lower()
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    context.close()

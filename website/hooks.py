@@ -1,0 +1,92 @@
+"""What MkDocs cannot do by itself: pages from the code, and links that leave `docs/`."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tomli_w
+
+from pfedes.section import Section
+
+FilledIn = Callable[[], Iterator[str]]
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Fills in what comes from the code; files outside `docs/` are named instead of linked."""
+    for name, lines in FILLED_IN.items():
+        mark = f"<!-- {name} -->"
+        if mark in markdown:
+            markdown = markdown.replace(mark, "\n".join(lines()))
+    return re.sub(r"\[([^\]]+)\]\(\.\./([^)]+)\)", _named, markdown)
+
+
+def _named(link: re.Match[str]) -> str:
+    """The words of a link and the file in the repository, which is no part of the site."""
+    text, target = link.groups()
+    return f"`{target}`" if text.strip("`") == target else f"{text} (`{target}` in the repository)"
+
+
+def commands() -> Iterator[str]:
+    """Every command with its help, as a terminal of 80 columns shows it."""
+    from pfedes.cli._lazy import SECTIONS, load
+
+    for title, names in SECTIONS.items():
+        yield f"## {title}\n"
+        for name in names:
+            yield from _command(f"pfedes {name}", load(name))
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    context = command.make_context(name, [], resilient_parsing=True, terminal_width=80)
+    yield f"### {name}\n\n```text\n{command.get_help(context)}\n```\n"
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from _command(f"{name} {word}", inner)
+
+
+def configuration() -> Iterator[str]:
+    """Every key with its default and meaning, by section and by method."""
+    from pfedes.config import Config
+    from pfedes.config.limits import Limits
+    from pfedes.config.participant import Participant
+    from pfedes.methods import METHODS
+
+    sections = {
+        name: type(field.default)
+        for name, field in Config.model_fields.items()
+        if isinstance(field.default, Section)
+    }
+    yield "## Top level\n"
+    yield from _keys(Config, without=sections)
+    for name, section in sections.items():
+        yield f"## `[{name}]`\n"
+        if name != "method":
+            yield from _keys(section)
+            continue
+        for method, kind in METHODS.items():
+            yield f"### `{method}`\n"
+            yield from _keys(kind.Config)
+    yield "## A participant's file\n"
+    yield from _keys(Participant, without={"limits": Limits})
+    yield "### `[limits]`\n"
+    yield from _keys(Limits)
+
+
+def _keys(section: type[Section], without: Mapping[str, object] | None = None) -> Iterator[str]:
+    yield "| key | default | meaning |\n|---|---|---|"
+    for name, field in section.model_fields.items():
+        if name not in (without or {}):
+            default = "required" if field.is_required() else f"`{_toml(field.default)}`"
+            meaning = (field.description or "").replace("|", "\\|").replace("<", "&lt;")
+            yield f"| `{field.alias or name}` | {default} | {meaning} |"
+    yield ""
+
+
+def _toml(value: object) -> str:
+    """A value as it is written in a file, on one line."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip() if value != {} else "{}"
+
+
+FILLED_IN: dict[str, FilledIn] = {"commands": commands, "configuration": configuration}
+"""What stands for `<!-- name -->` on a page, by name."""
