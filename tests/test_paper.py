@@ -120,6 +120,7 @@ MADE: dict[str, tuple[list[str], list[str]]] = {
     ),
     "claims": (["claims"], []),
     "ablation": (["ablation"], []),
+    "leaderboard": ([*DATA], []),
     "theory": (["constants", "proof"], ["lemma", "gradients", "learning_rate"]),
 }
 """The tables and the pictures of every experiment."""

@@ -15,7 +15,7 @@ from pfedes.errors import DamageError
 from pfedes.files import parse_json, publish, read, writing
 from pfedes.formatting import counted
 from pfedes.population.base import client_names
-from pfedes.results.summary import Row
+from pfedes.results.summary import Row, best_selected
 
 KEPT = ("config.toml", "summary.json")
 ROUNDS, CLIENTS = "rounds.jsonl", "clients.jsonl"
@@ -73,6 +73,11 @@ class Record:
         accuracies = self.summary["accuracies"]
         names = sorted(client_names(len(accuracies)))  # a summary's order
         return [value for name, value in zip(names, accuracies, strict=True) if name in learned]
+
+    @cached_property
+    def best_selected(self) -> float | None:
+        """The result by the rule of the authors' script, also of runs that have none in theirs."""
+        return best_selected(self.rounds, _rows(self.directory, CLIENTS))[1]
 
     @property
     def diverged(self) -> int:

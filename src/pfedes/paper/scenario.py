@@ -13,10 +13,16 @@ NAMES = {
     "fedproto": "FedProto",
     "pfedes": "pFedES",
     "fedavg": "FedAvg",
+    "fedgh": "FedGH",
+    "fedtgp": "FedTGP",
+    "fedssa": "FedSSA",
+    "fedre": "FedRE",
+    "fedmrl": "FedMRL",
 }
 """As they are written in print; the first seven in the order of the paper's tables."""
 
 COMPARED = tuple(NAMES)[:7]
+LISTED = tuple(name for name in NAMES if name != "fedavg")  # it needs one architecture for all
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 SCENARIOS = {10: 1.0, 50: 0.2, 100: 0.1}
 """C for each N: ten clients take part in every round."""

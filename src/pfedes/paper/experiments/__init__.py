@@ -14,6 +14,7 @@ def experiments() -> "dict[str, Experiment]":
     from pfedes.paper.experiments.claims import CLAIMS
     from pfedes.paper.experiments.convergence import CONVERGENCE, INDIVIDUAL
     from pfedes.paper.experiments.enhanced import ENHANCED
+    from pfedes.paper.experiments.leaderboard import LEADERBOARD
     from pfedes.paper.experiments.models import MODELS_TABLE
     from pfedes.paper.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
     from pfedes.paper.experiments.tables import HETEROGENEOUS, HOMOGENEOUS
@@ -23,7 +24,7 @@ def experiments() -> "dict[str, Experiment]":
 
     known = (
         *(MODELS_TABLE, HETEROGENEOUS, HOMOGENEOUS, CONVERGENCE, INDIVIDUAL, TRADEOFF, TSNE),
-        *(ENHANCED, NONIID, PARTICIPATING, SENSITIVITY, CLAIMS, ABLATION, THEORY),
+        *(ENHANCED, NONIID, PARTICIPATING, SENSITIVITY, CLAIMS, ABLATION, LEADERBOARD, THEORY),
     )
     return {experiment.name: experiment for experiment in known}
 

@@ -1,0 +1,70 @@
+"""The leaderboard, on runs made up by hand."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pfedes import configure
+from pfedes.paper.experiment import Results
+from pfedes.paper.experiments.leaderboard import BEST, show, wanted
+from pfedes.paper.record import Record
+from pfedes.paper.scale import LAPTOP, SMOKE
+from pfedes.paper.scenario import LISTED, Setting
+from pfedes.results.summary import Row
+
+CLIENTS = [0.5, 0.6, 0.7, 0.8]
+
+
+class Made(Record):
+    """A run that never took place; its best round has 90 %."""
+
+    best_selected = 0.9
+
+
+def record(accuracies: list[float], seed: int, **costs: int) -> Record:
+    mean = sum(accuracies) / len(accuracies)
+    rows: list[Row] = [{"accuracy": value, "val_accuracy": value} for value in (0.1, mean)]
+    summary = {"mean_accuracy": mean, "accuracies": accuracies, "initial_accuracy": 0.1}
+    summary |= {"last10_accuracy": mean, "failed_clients": []}
+    summary |= {"floats_up": 10, "floats_down": 20, "flops": 300, **costs}
+    return Made(Path(), configure(seed=seed), summary, rows)
+
+
+class Several(Results):
+    """Runs of CIFAR-10 by method and seed."""
+
+    def __init__(self, runs: Mapping[tuple[str, int], Record]) -> None:
+        super().__init__(SMOKE, Path())
+        self._runs = runs
+
+    def record(self, setting: Setting) -> Record | None:
+        return self._runs.get((setting.method, setting.seed)) if setting.data == "cifar10" else None
+
+
+def test_methods_are_ranked_and_paired_over_the_seeds_that_both_have() -> None:
+    higher = [value + 0.1 for value in CLIENTS]
+    runs = {
+        ("standalone", 0): record(CLIENTS, 0),
+        ("standalone", 1): record([value - 0.2 for value in CLIENTS], 1),
+        ("fedgh", 0): record(higher, 0, flops_server=700),
+        ("fml", 0): record([value - 0.1 for value in CLIENTS], 0),
+        ("fedtgp", 1): record(higher, 1),
+    }
+    table = show(Several(runs)).tables["cifar10"]
+    shown = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert list(shown) == ["FedGH", "FedTGP", "Standalone", "FML"]
+    fedgh = shown["FedGH"]
+    assert fedgh["accuracy (%)"] == "75.00"
+    assert fedgh["best selected (%)"] == "90.00"
+    assert fedgh["against Standalone"] == "+10.00 [+10.00, +10.00]"  # seed 0 alone
+    assert fedgh["verdict"] == "ahead"
+    assert (fedgh["floats"], fedgh["FLOP"], fedgh["of which the server"]) == ("30", "1,000", "700")
+    assert shown["FedTGP"]["against Standalone"] == "+30.00 [+30.00, +30.00]"  # seed 1 alone
+    assert shown["FML"]["verdict"] == "behind"
+    assert shown["Standalone"]["verdict"] == "reference"
+    assert table.notes[0].startswith("not run yet: FedKD, LG-FedAvg")
+
+
+def test_every_method_for_different_models_is_listed() -> None:
+    settings = wanted(LAPTOP)
+    assert {cell.method for cell in settings} == set(LISTED)
+    assert len(settings) == len(set(settings)) == 2 * len(LISTED) + 2 * len(BEST)
