@@ -16,6 +16,7 @@ import pytest
 import pfedes
 from pfedes.cli._lazy import COMMANDS
 from pfedes.config import Config
+from pfedes.config.participant import Participant
 from pfedes.section import Section
 
 pytest.importorskip("mkdocs", reason="needs the extra 'docs': pip install 'pfedes[docs]'")
@@ -102,6 +103,15 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
         assert outside == [], page.name
 
 
+def keys(model: type[Section]) -> Iterator[str]:
+    """The names of all keys, also of those in sections."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, Section):
+            yield from keys(type(field.default))
+        else:
+            yield name
+
+
 def test_the_reference_is_complete(site: Path) -> None:
     commands = Links(site / "commands.html").ids
     assert {f"pfedes-{name}" for name in COMMANDS} <= commands
@@ -110,11 +120,8 @@ def test_the_reference_is_complete(site: Path) -> None:
     shown = set(
         re.findall(r"<td><code>([\w.]+)</code></td>", (site / "configuration.html").read_text())
     )
-    for name, field in Config.model_fields.items():
-        section = field.default
-        assert (
-            set(type(section).model_fields) if isinstance(section, Section) else {name}
-        ) <= shown
+    for model in (Config, Participant):
+        assert set(keys(model)) <= shown
 
 
 def test_make_docs_refuses_a_dead_anchor(tmp_path: Path) -> None:

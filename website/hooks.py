@@ -1,10 +1,11 @@
 """What MkDocs cannot do by itself: pages from the code, and links that leave `docs/`."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tomli_w
+from pydantic.fields import FieldInfo
 
 from pfedes.section import Section
 
@@ -46,18 +47,12 @@ def _command(name: str, command: Any) -> Iterator[str]:
 def configuration() -> Iterator[str]:
     """Every key with its default and meaning, by section and by method."""
     from pfedes.config import Config
-    from pfedes.config.limits import Limits
     from pfedes.config.participant import Participant
     from pfedes.methods import METHODS
 
-    sections = {
-        name: type(field.default)
-        for name, field in Config.model_fields.items()
-        if isinstance(field.default, Section)
-    }
     yield "## Top level\n"
-    yield from _keys(Config, without=sections)
-    for name, section in sections.items():
+    yield from _keys(Config)
+    for name, section in _sections(Config).items():
         yield f"## `[{name}]`\n"
         if name != "method":
             yield from _keys(section)
@@ -66,16 +61,34 @@ def configuration() -> Iterator[str]:
             yield f"### `{method}`\n"
             yield from _keys(kind.Config)
     yield "## A participant's file\n"
-    yield from _keys(Participant, without={"limits": Limits})
-    yield "### `[limits]`\n"
-    yield from _keys(Limits)
+    yield from _keys(Participant)
+    for name, section in _sections(Participant).items():
+        yield f"### `[{name}]`\n"
+        yield from _keys(section)
 
 
-def _keys(section: type[Section], without: Mapping[str, object] | None = None) -> Iterator[str]:
+def _sections(model: type[Section]) -> dict[str, type[Section]]:
+    """The tables within a file, by name; these are not keys."""
+    return {
+        name: type(_default(field))
+        for name, field in model.model_fields.items()
+        if _is_section(field)
+    }
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(_default(field), Section)
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True)
+
+
+def _keys(section: type[Section]) -> Iterator[str]:
     yield "| key | default | meaning |\n|---|---|---|"
     for name, field in section.model_fields.items():
-        if name not in (without or {}):
-            default = "required" if field.is_required() else f"`{_toml(field.default)}`"
+        if not _is_section(field):
+            default = "required" if field.is_required() else f"`{_toml(_default(field))}`"
             meaning = (field.description or "").replace("|", "\\|").replace("<", "&lt;")
             yield f"| `{field.alias or name}` | {default} | {meaning} |"
     yield ""
