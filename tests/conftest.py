@@ -54,12 +54,13 @@ settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Decoded data goes beside pytest's own cache: never into the user's, and only decoded once.
-    assert config.cache is not None
-    os.environ["PFEDES_CACHE"] = str(config.cache.mkdir("pfedes-data"))
-    # Nor is the user's record of code touched.
-    os.environ["PFEDES_STATE"] = state = tempfile.mkdtemp(prefix="pfedes-tests-")
+    state = Path(tempfile.mkdtemp(prefix="pfedes-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
+    # Decoded data goes beside pytest's own cache: never into the user's, and only decoded once.
+    cache: pytest.Cache | None = getattr(config, "cache", None)
+    os.environ["PFEDES_CACHE"] = str(cache.mkdir("pfedes-data") if cache else state / "data")
+    # Nor is the user's record of code touched.
+    os.environ["PFEDES_STATE"] = str(state)
     os.environ.setdefault("COLUMNS", "80")
 
 
