@@ -12,9 +12,9 @@ import pytest
 
 from pfedes import Client, Context, Federation, Payload, Standalone, Upload, configure
 from pfedes.errors import DamageError
-from pfedes.paper.experiment import Results
-from pfedes.paper.experiments.ablation import verdict
-from pfedes.paper.experiments.claims import (
+from pfedes.reproduction.experiment import Results
+from pfedes.reproduction.experiments.ablation import verdict
+from pfedes.reproduction.experiments.claims import (
     BASELINES,
     above,
     ahead,
@@ -26,12 +26,12 @@ from pfedes.paper.experiments.claims import (
     faster,
     spent,
 )
-from pfedes.paper.experiments.sweeps import MU, PARTICIPATION
-from pfedes.paper.experiments.tradeoff import common_target
-from pfedes.paper.methodology import minutes
-from pfedes.paper.record import Record, not_converged
-from pfedes.paper.scale import SAME_FLOP, SMOKE
-from pfedes.paper.scenario import Setting
+from pfedes.reproduction.experiments.sweeps import MU, PARTICIPATION
+from pfedes.reproduction.experiments.tradeoff import common_target
+from pfedes.reproduction.methodology import minutes
+from pfedes.reproduction.record import Record, not_converged
+from pfedes.reproduction.scale import SAME_FLOP, SMOKE
+from pfedes.reproduction.scenario import Setting
 from running import small
 
 Curve = list[float]

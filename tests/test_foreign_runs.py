@@ -15,7 +15,7 @@ import pytest
 from golden import tiny
 from pfedes import Federation, Participant, StoreError, cli, configure, open_run
 from pfedes.deploy.participant.state import ParticipantState
-from pfedes.paper.record import Record
+from pfedes.reproduction.record import Record
 from pfedes.store.trust import remember
 from pfedes.sweep.cells import Cell
 from pfedes.sweep.execute import run_cells

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pfedes import configure
-from pfedes.paper.experiment import Results
-from pfedes.paper.experiments.leaderboard import BEST, show, wanted
-from pfedes.paper.record import Record
-from pfedes.paper.scale import LAPTOP, SMOKE
-from pfedes.paper.scenario import LISTED, Setting
+from pfedes.reproduction.experiment import Results
+from pfedes.reproduction.experiments.leaderboard import BEST, show, wanted
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.scale import LAPTOP, SMOKE
+from pfedes.reproduction.scenario import LISTED, Setting
 from pfedes.results.summary import Row
 
 CLIENTS = [0.5, 0.6, 0.7, 0.8]

@@ -18,16 +18,22 @@ from matplotlib.collections import Collection, PathCollection
 from pfedes.config import configure
 from pfedes.errors import ConfigError
 from pfedes.methods.pfedes import PFedESConfig
-from pfedes.paper.experiment import Accuracy, Results, cell_of
-from pfedes.paper.experiments import experiment_named, experiments
-from pfedes.paper.experiments.sweeps import EXTRACTOR_EPOCHS, MU, NON_IID, PARTICIPATION, epochs
-from pfedes.paper.experiments.tables import cells, from_paper, setting
-from pfedes.paper.methodology import origin
-from pfedes.paper.published import published
-from pfedes.paper.record import Record
-from pfedes.paper.runner import Campaign
-from pfedes.paper.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
-from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
+from pfedes.reproduction.experiment import Accuracy, Results, cell_of
+from pfedes.reproduction.experiments import experiment_named, experiments
+from pfedes.reproduction.experiments.sweeps import (
+    EXTRACTOR_EPOCHS,
+    MU,
+    NON_IID,
+    PARTICIPATION,
+    epochs,
+)
+from pfedes.reproduction.experiments.tables import cells, from_paper, setting
+from pfedes.reproduction.methodology import origin
+from pfedes.reproduction.published import published
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.runner import Campaign
+from pfedes.reproduction.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
+from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
 from pfedes.sweep.cells import Outcome
 from running import hyper_parameters
 

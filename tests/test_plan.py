@@ -70,7 +70,7 @@ def test_a_plan_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_papers_plan_knows_what_decompositions_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client that is asked decomposes its update, and the server their mean."""
-    from pfedes.paper import estimate
+    from pfedes.reproduction import estimate
 
     monkeypatch.setattr(estimate, "_sample_seconds", lambda *_: 0.0)
     monkeypatch.setattr(estimate, "_decomposing_seconds", lambda *_: 2.0)

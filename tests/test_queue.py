@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pfedes.methods.pfedes import PFedESConfig
-from pfedes.paper.experiments import experiments
-from pfedes.paper.queue import STAGES, Queue, Stage
-from pfedes.paper.record import Record
-from pfedes.paper.scale import CONVERGED, SMOKE
-from pfedes.paper.scenario import COMPARED, Setting
+from pfedes.reproduction.experiments import experiments
+from pfedes.reproduction.queue import STAGES, Queue, Stage
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.scale import CONVERGED, SMOKE
+from pfedes.reproduction.scenario import COMPARED, Setting
 from pfedes.sweep.cells import Outcome
 from pfedes.sweep.local import LOWEST_PRIORITY, yield_processor
 from running import hyper_parameters

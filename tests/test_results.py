@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from pfedes.formatting import count
-from pfedes.paper.experiment import Results
-from pfedes.paper.experiments import experiment_named
-from pfedes.paper.experiments.ablation import VARIANTS
-from pfedes.paper.experiments.tables import SEEDS, seeds_of, setting
-from pfedes.paper.scale import LAPTOP
-from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
-from pfedes.paper.writer import texts
+from pfedes.reproduction.experiment import Results
+from pfedes.reproduction.experiments import experiment_named
+from pfedes.reproduction.experiments.ablation import VARIANTS
+from pfedes.reproduction.experiments.tables import SEEDS, seeds_of, setting
+from pfedes.reproduction.scale import LAPTOP
+from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.reproduction.writer import texts
 
 PROJECT = Path(__file__).parents[1]
 PUBLISHED = PROJECT / "results" / "laptop"

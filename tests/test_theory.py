@@ -16,9 +16,10 @@ from torch.nn import functional as F
 
 from pfedes import Federation, Run, open_run
 from pfedes.errors import ConfigError, DamageError, ModelError, StoreError
-from pfedes.paper.scale import LAPTOP, SMOKE
-from pfedes.paper.theory import gradients as theory_gradients
-from pfedes.paper.theory.bounds import (
+from pfedes.population.simulation import Simulation
+from pfedes.reproduction.scale import LAPTOP, SMOKE
+from pfedes.reproduction.theory import gradients as theory_gradients
+from pfedes.reproduction.theory.bounds import (
     Curvature,
     LocalWork,
     Measurements,
@@ -35,12 +36,16 @@ from pfedes.paper.theory.bounds import (
     theorem,
     theorem_ahead,
 )
-from pfedes.paper.theory.experiment import cell
-from pfedes.paper.theory.figures import figures
-from pfedes.paper.theory.gradients import BatchView, gradients, largest_curvature, mean_losses
-from pfedes.paper.theory.measuring import PLAIN_SGD, _check_model, _spread, measure
-from pfedes.paper.theory.tables import findings, tables
-from pfedes.population.simulation import Simulation
+from pfedes.reproduction.theory.experiment import cell
+from pfedes.reproduction.theory.figures import figures
+from pfedes.reproduction.theory.gradients import (
+    BatchView,
+    gradients,
+    largest_curvature,
+    mean_losses,
+)
+from pfedes.reproduction.theory.measuring import PLAIN_SGD, _check_model, _spread, measure
+from pfedes.reproduction.theory.tables import findings, tables
 from running import small
 
 PLAIN = {key.replace(".", "__"): value for key, value in PLAIN_SGD.items()}

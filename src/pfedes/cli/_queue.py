@@ -11,9 +11,9 @@ from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.errors import MethodError
 from pfedes.files import at_home
 from pfedes.formatting import clock
-from pfedes.paper.estimate import estimate, round_seconds
-from pfedes.paper.experiments import experiments
-from pfedes.paper.queue import Queue
+from pfedes.reproduction.estimate import estimate, round_seconds
+from pfedes.reproduction.experiments import experiments
+from pfedes.reproduction.queue import Queue
 from pfedes.sweep.cells import Cell
 
 

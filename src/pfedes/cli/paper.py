@@ -17,13 +17,13 @@ from pfedes.config.runtime import RuntimeConfig
 from pfedes.errors import ConfigError, MethodError, StoreError
 from pfedes.files import at_home
 from pfedes.formatting import clock, count
-from pfedes.paper.estimate import estimate, round_seconds
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.experiments import experiment_named, experiments
-from pfedes.paper.record import Record
-from pfedes.paper.runner import Campaign
-from pfedes.paper.scale import SCALES, scale_named
-from pfedes.paper.writer import marked, write
+from pfedes.reproduction.estimate import estimate, round_seconds
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.experiments import experiment_named, experiments
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.runner import Campaign
+from pfedes.reproduction.scale import SCALES, scale_named
+from pfedes.reproduction.writer import marked, write
 from pfedes.results.table import Table
 from pfedes.sweep.cells import Cell, nth
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from pfedes.formatting import count
-from pfedes.paper.experiment import NOT_RUN, Exhibit, Experiment, Results
-from pfedes.paper.experiments.tables import SEEDS, setting
-from pfedes.paper.record import RULE, Record
-from pfedes.paper.scale import Scale
-from pfedes.paper.scenario import DATA, LISTED, NAMES, Setting
+from pfedes.reproduction.experiment import NOT_RUN, Exhibit, Experiment, Results
+from pfedes.reproduction.experiments.tables import SEEDS, setting
+from pfedes.reproduction.record import RULE, Record
+from pfedes.reproduction.scale import Scale
+from pfedes.reproduction.scenario import DATA, LISTED, NAMES, Setting
 from pfedes.results.paired import Difference, difference
 from pfedes.results.table import Table
 

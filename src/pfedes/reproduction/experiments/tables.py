@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from pfedes.formatting import counted
-from pfedes.paper.experiment import NOT_RUN, Accuracy, Exhibit, Experiment, Results
-from pfedes.paper.published import published
-from pfedes.paper.record import RULE
-from pfedes.paper.scale import Scale
-from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.reproduction.experiment import NOT_RUN, Accuracy, Exhibit, Experiment, Results
+from pfedes.reproduction.published import published
+from pfedes.reproduction.record import RULE
+from pfedes.reproduction.scale import Scale
+from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
 from pfedes.results.table import Table
 
 SEEDS = (0, 1, 2)

@@ -6,8 +6,8 @@ from pfedes.core.flops import CountedFlops
 from pfedes.models import MODELS, build_model
 from pfedes.models.cnn import CNN
 from pfedes.models.extractor import Extractor
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.published import published
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.published import published
 from pfedes.results.table import Table
 
 SHAPE = (3, 32, 32)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pfedes.config import Config, configure
 from pfedes.errors import ConfigError, unknown
-from pfedes.paper.scenario import Setting
+from pfedes.reproduction.scenario import Setting
 
 Grid = Mapping[str, tuple[Any, ...]]
 

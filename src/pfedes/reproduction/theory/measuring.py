@@ -26,8 +26,8 @@ from pfedes.errors import ConfigError, ModelError, StoreError, unknown
 from pfedes.fleet.client_host import host_of
 from pfedes.fleet.serial import with_threads
 from pfedes.methods.pfedes import PFedES, enhanced_once, model_loss
-from pfedes.paper.theory.bounds import Curvature, LocalWork, Measurements, Point
-from pfedes.paper.theory.gradients import (
+from pfedes.reproduction.theory.bounds import Curvature, LocalWork, Measurements, Point
+from pfedes.reproduction.theory.gradients import (
     BatchView,
     Trajectory,
     gradients,

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
-from pfedes.paper.scale import SMOKE, Scale
-from pfedes.paper.scenario import Setting, label
-from pfedes.paper.theory.bounds import Measurements
-from pfedes.paper.theory.figures import figures
-from pfedes.paper.theory.measuring import PLAIN_SGD, measure
-from pfedes.paper.theory.tables import findings, tables
+from pfedes.reproduction.experiment import Exhibit, Experiment, Measure, Results
+from pfedes.reproduction.scale import SMOKE, Scale
+from pfedes.reproduction.scenario import Setting, label
+from pfedes.reproduction.theory.bounds import Measurements
+from pfedes.reproduction.theory.figures import figures
+from pfedes.reproduction.theory.measuring import PLAIN_SGD, measure
+from pfedes.reproduction.theory.tables import findings, tables
 from pfedes.results.run import Run
 
 CLIENTS = 3

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from pfedes.config import Config
 from pfedes.files import parse_json, publish, read
-from pfedes.paper.record import Record, not_converged
-from pfedes.paper.scale import Scale
-from pfedes.paper.scenario import Setting
+from pfedes.reproduction.record import Record, not_converged
+from pfedes.reproduction.scale import Scale
+from pfedes.reproduction.scenario import Setting
 from pfedes.results.run import Run, open_run
 from pfedes.results.table import Table
 from pfedes.sweep.cells import Cell

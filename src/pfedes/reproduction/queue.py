@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pfedes.paper.experiment import Experiment
-from pfedes.paper.experiments.ablation import ABLATION
-from pfedes.paper.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
-from pfedes.paper.experiments.tables import seeds_of, setting
-from pfedes.paper.runner import Campaign
-from pfedes.paper.scale import CONVERGED, LAPTOP, Scale
-from pfedes.paper.scenario import COMPARED, DATA, Setting
+from pfedes.reproduction.experiment import Experiment
+from pfedes.reproduction.experiments.ablation import ABLATION
+from pfedes.reproduction.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
+from pfedes.reproduction.experiments.tables import seeds_of, setting
+from pfedes.reproduction.runner import Campaign
+from pfedes.reproduction.scale import CONVERGED, LAPTOP, Scale
+from pfedes.reproduction.scenario import COMPARED, DATA, Setting
 from pfedes.sweep.cells import Cell, Outcome, Watcher
 from pfedes.sweep.execute import run_cells
 

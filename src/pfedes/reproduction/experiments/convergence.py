@@ -5,11 +5,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.experiments.tables import cells, setting
-from pfedes.paper.plotting import leave_empty, legend
-from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, label
 from pfedes.report.figures import STYLE, method_style
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.experiments.tables import cells, setting
+from pfedes.reproduction.plotting import leave_empty, legend
+from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, label
 from pfedes.results.table import Table
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from pfedes.paper.theory.bounds import (
+from pfedes.reproduction.theory.bounds import (
     READINGS,
     Measurements,
     Point,

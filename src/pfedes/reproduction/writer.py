@@ -10,10 +10,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pfedes.files import publish, writing
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.methodology import origin, runs
-from pfedes.paper.scale import Scale
 from pfedes.report.figures import STYLE
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.methodology import origin, runs
+from pfedes.reproduction.scale import Scale
 
 # Without a date in it, the same figure is the same file.
 DATELESS: dict[str, dict[str, Any]] = {

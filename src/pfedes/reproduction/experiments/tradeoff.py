@@ -9,13 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pfedes.formatting import count, measured
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.experiments.tables import cells, setting
-from pfedes.paper.plotting import leave_empty
-from pfedes.paper.published import published
-from pfedes.paper.record import Record
-from pfedes.paper.scenario import DATA, NAMES, SCENARIOS, label
 from pfedes.report.figures import STYLE, method_style, plain_log_scale
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.experiments.tables import cells, setting
+from pfedes.reproduction.plotting import leave_empty
+from pfedes.reproduction.published import published
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.scenario import DATA, NAMES, SCENARIOS, label
 from pfedes.results.summary import Row, until
 from pfedes.results.table import Table
 

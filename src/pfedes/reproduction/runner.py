@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pfedes.config.runtime import RuntimeConfig
 from pfedes.files import writing
-from pfedes.paper.experiment import Experiment, Measure, Results, cell_of
-from pfedes.paper.record import Record
-from pfedes.paper.scale import Scale
-from pfedes.paper.scenario import Setting
+from pfedes.reproduction.experiment import Experiment, Measure, Results, cell_of
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.scale import Scale
+from pfedes.reproduction.scenario import Setting
 from pfedes.sweep.cells import Cell, Outcome, Watcher
 from pfedes.sweep.execute import run_cells
 

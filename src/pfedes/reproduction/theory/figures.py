@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pfedes.paper.theory.bounds import (
+from pfedes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
+from pfedes.reproduction.theory.bounds import (
     READINGS,
     Measurements,
     admissible_rate,
@@ -20,7 +21,6 @@ from pfedes.paper.theory.bounds import (
     theorem,
     theorem_ahead,
 )
-from pfedes.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
 
 LINES: Mapping[str, Mapping[str, Any]] = {
     "written": {"color": ORANGE, "linestyle": "--"},

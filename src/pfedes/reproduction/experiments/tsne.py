@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pfedes.models.head import represent
-from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
-from pfedes.paper.experiments.tables import setting
-from pfedes.paper.plotting import leave_empty
-from pfedes.paper.scenario import NAMES, label
 from pfedes.report.figures import GREY, STYLE
+from pfedes.reproduction.experiment import Exhibit, Experiment, Measure, Results
+from pfedes.reproduction.experiments.tables import setting
+from pfedes.reproduction.plotting import leave_empty
+from pfedes.reproduction.scenario import NAMES, label
 from pfedes.results.run import Run
 from pfedes.results.table import Table
 

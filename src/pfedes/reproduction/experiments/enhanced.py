@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pfedes.paper.experiment import Exhibit, Experiment, Measure, Results
-from pfedes.paper.experiments.tables import setting
-from pfedes.paper.scenario import label
 from pfedes.report.enhanced import SCALING, EnhancedPairs, enhanced_figure, enhanced_pairs
+from pfedes.reproduction.experiment import Exhibit, Experiment, Measure, Results
+from pfedes.reproduction.experiments.tables import setting
+from pfedes.reproduction.scenario import label
 from pfedes.results.run import Run
 from pfedes.results.table import Table
 

@@ -8,7 +8,7 @@ from typing import Any
 
 @cache
 def _values() -> list[dict[str, Any]]:
-    text = files("pfedes.paper").joinpath("published.json").read_text(encoding="utf-8")
+    text = files("pfedes.reproduction").joinpath("published.json").read_text(encoding="utf-8")
     values: list[dict[str, Any]] = json.loads(text)
     return values
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.plotting import leave_empty
-from pfedes.paper.scale import Scale
-from pfedes.paper.scenario import DATA, NAMES, Setting, label, option
 from pfedes.report.figures import STYLE, method_style
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.plotting import leave_empty
+from pfedes.reproduction.scale import Scale
+from pfedes.reproduction.scenario import DATA, NAMES, Setting, label, option
 from pfedes.results.table import Table
 
 Vary = Callable[[Setting, float], Setting]

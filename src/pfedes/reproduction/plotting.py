@@ -6,7 +6,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfedes.paper.experiment import NOT_RUN
+from pfedes.reproduction.experiment import NOT_RUN
 
 
 def leave_empty(axes: Axes) -> None:

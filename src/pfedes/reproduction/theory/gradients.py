@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pfedes.paper.theory.bounds import Point
+from pfedes.reproduction.theory.bounds import Point
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The mean over a batch, of predictions and labels."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from pfedes.files import parse_json, read
 from pfedes.formatting import counted
-from pfedes.paper.experiment import Experiment, Results
-from pfedes.paper.record import Record
-from pfedes.paper.scenario import DATA, NAMES
+from pfedes.reproduction.experiment import Experiment, Results
+from pfedes.reproduction.record import Record
+from pfedes.reproduction.scenario import DATA, NAMES
 from pfedes.results.summary import Row
 from pfedes.results.table import Table
 

@@ -3,10 +3,10 @@
 import statistics
 
 from pfedes.formatting import count
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.experiments.tables import SEEDS
-from pfedes.paper.scale import SAME_FLOP, Scale
-from pfedes.paper.scenario import Setting, option
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.experiments.tables import SEEDS
+from pfedes.reproduction.scale import SAME_FLOP, Scale
+from pfedes.reproduction.scenario import Setting, option
 from pfedes.results.table import Table
 
 VARIANTS = {

@@ -19,8 +19,8 @@ from pfedes.methods._shared_model import architecture
 from pfedes.methods.fedkd import FedKDConfig
 from pfedes.methods.pfedes import PFedESConfig
 from pfedes.models import build_model, channels_last
-from pfedes.paper.experiments.models import parameters
-from pfedes.paper.scale import PHASE_1, PHASE_2
+from pfedes.reproduction.experiments.models import parameters
+from pfedes.reproduction.scale import PHASE_1, PHASE_2
 from pfedes.sweep.cells import Cell
 
 START_UP = 3.0  # seconds until a run trains

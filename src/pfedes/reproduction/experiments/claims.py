@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pfedes.formatting import counted
 from pfedes.models import build_model
 from pfedes.models.extractor import Extractor
-from pfedes.paper.experiment import Exhibit, Experiment, Results
-from pfedes.paper.experiments import sweeps
-from pfedes.paper.experiments.models import SHAPE, parameters
-from pfedes.paper.experiments.sweeps import Axis
-from pfedes.paper.experiments.tables import seeds_of, setting, wanted
-from pfedes.paper.experiments.tradeoff import common_target, races
-from pfedes.paper.published import published
-from pfedes.paper.record import Record, not_converged
-from pfedes.paper.scale import Scale
-from pfedes.paper.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.reproduction.experiment import Exhibit, Experiment, Results
+from pfedes.reproduction.experiments import sweeps
+from pfedes.reproduction.experiments.models import SHAPE, parameters
+from pfedes.reproduction.experiments.sweeps import Axis
+from pfedes.reproduction.experiments.tables import seeds_of, setting, wanted
+from pfedes.reproduction.experiments.tradeoff import common_target, races
+from pfedes.reproduction.published import published
+from pfedes.reproduction.record import Record, not_converged
+from pfedes.reproduction.scale import Scale
+from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
 from pfedes.results.summary import until
 from pfedes.results.table import Table
 
