@@ -1,0 +1,1 @@
+"""Differential privacy at the level of clients: clipping, noise, and what they add up to."""
