@@ -9,7 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 DOCS = TESTS.parent / "docs"
-PROMISING = ("reliability.md", "cluster.md", "security.md")
+PROMISING = ("reliability.md", "cluster.md", "security.md", "compatibility.md")
 
 Row = dict[str, str]
 
