@@ -1,0 +1,1 @@
+"""A sum of integers of which nobody sees a summand."""
