@@ -50,6 +50,7 @@ def record(
         "initial_accuracy": 0.1,
         "last10_accuracy": sum(last) / len(last),
         "mean_accuracy": curve[-1],
+        "accuracies": [curve[-1]] * 4,
         "failed_clients": [],
     }
     return Record(Path(), configure(seed=seed), {**summary, **known}, rounds)
@@ -90,6 +91,16 @@ def test_ahead_of_every_baseline_in_every_setting() -> None:
     assert "CIFAR-10 N=10 -1.00" in claim.found
     claim = ahead(by_method({**LEVEL, "pfedes": [0.3, 0.5]}), homogeneous=True)
     assert claim.agrees is False  # level is not ahead
+
+
+def test_a_lead_within_the_noise_is_not_decided() -> None:
+    uneven = record([0.3, 0.51], accuracies=[0.3, 0.9, 0.2, 0.64])
+    claim = ahead(
+        Made(lambda s: uneven if s.method == "pfedes" else record([0.3, 0.5])), homogeneous=True
+    )
+    assert claim.agrees is False
+    assert claim.found.startswith("ahead in 0 of 6, behind in 0, not decided in 6; ")
+    assert "CIFAR-10 N=10 +1.00 [-" in claim.found
 
 
 def test_a_claim_about_all_waits_for_all() -> None:
@@ -212,7 +223,9 @@ def test_falling_compares_the_ends() -> None:
     def at(first: float, last: float) -> Made:
         return Made(lambda s: record([0.3, last if ("method.mu", 0.5) in s.options else first]))
 
-    assert falling(at(0.6, 0.5), MU).agrees is True
+    claim = falling(at(0.6, 0.5), MU)
+    assert claim.agrees is True
+    assert ", from end to end -10.00 [-10.00, -10.00]; CIFAR-100: " in claim.found
     assert falling(at(0.5, 0.6), MU).agrees is False
     assert falling(Made(lambda s: None), MU).agrees is None
     rising = at(0.5, 0.6)
@@ -232,7 +245,7 @@ def test_above_is_above_at_every_value() -> None:
 
     claim = above(against(lambda share: 0.4), PARTICIPATION)
     assert claim.agrees is True
-    assert claim.found.startswith("CIFAR-10: 50.0 50.0 50.0 50.0 50.0 50.0 against 40.0 ")
+    assert claim.found.startswith(f"points ahead of it: CIFAR-10:{' +10.0' * 6}; CIFAR-100: ")
     assert above(against(lambda share: 0.5 if share == 0.7 else 0.4), PARTICIPATION).agrees is False
     assert above(Made(lambda s: None), PARTICIPATION).agrees is None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from pfedes import configure
 from pfedes.reproduction.experiment import Results
 from pfedes.reproduction.experiments.leaderboard import BEST, show, wanted
+from pfedes.reproduction.experiments.tables import show as show_table
 from pfedes.reproduction.record import Record
 from pfedes.reproduction.scale import LAPTOP, SMOKE
 from pfedes.reproduction.scenario import LISTED, Setting
@@ -68,3 +69,32 @@ def test_every_method_for_different_models_is_listed() -> None:
     settings = wanted(LAPTOP)
     assert {cell.method for cell in settings} == set(LISTED)
     assert len(settings) == len(set(settings)) == 2 * len(LISTED) + 2 * len(BEST)
+
+
+def test_the_paper_s_value_stands_beside_the_one_measured_by_its_rule() -> None:
+    made = Several({(name, 0): record(CLIENTS, 0) for name in ("pfedes", "fedproto", "fml")})
+    tables = show_table(made, homogeneous=False).tables
+    table = tables["cifar10-selected"]
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["pFedES"]["N=100: paper"] == "92.72"
+    assert rows["pFedES"]["N=100: by its rule"] == "90.00"
+    assert rows["pFedES"]["N=100: difference"] == "-2.72"
+    assert rows["pFedES"]["N=100: points apart"] == "within 3"
+    assert rows["FD"]["N=100: points apart"] == ""
+    # N = 10, 50, 100: pFedES 96.70, 95.79, 92.72; FedProto 96.51, 95.48, 92.49; FML 30.48, -, -.
+    assert table.notes[1].endswith("within 1 in 0 cells, within 3 in 2 cells, further in 5 cells.")
+
+
+def test_differences_are_to_the_best_baseline_or_to_the_method_asked_for() -> None:
+    better = [value + 0.1 for value in CLIENTS]
+    runs = {("pfedes", 0): record(better, 0), ("fd", 0): record(CLIENTS, 0)}
+    runs["fml", 0] = record([value - 0.1 for value in CLIENTS], 0)
+    made = Several(runs)
+    table = show_table(made, homogeneous=False).tables["cifar10-differences"]
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert rows["pFedES"]["N=50: against FD"] == "+10.00 [+10.00, +10.00]"
+    assert rows["FD"]["N=50: verdict"] == "reference"
+    assert rows["FML"]["N=50: verdict"] == "behind"
+    made.against = "fml"
+    table = show_table(made, homogeneous=False).tables["cifar10-differences"]
+    assert "N=50: against FML" in table.columns

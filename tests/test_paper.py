@@ -101,6 +101,7 @@ def test_wrong_words_get_one_line() -> None:
         (["tabel-homogeneous"], "did you mean 'table-homogeneous'"),
         (["models", "--scale", "laptpo"], "did you mean 'laptop'"),
         (["models", "--plan", "--draw"], "give one of them"),
+        (["models", "--against", "fedprot"], "did you mean 'fedproto'"),
     ):
         done = command(*words)
         assert done.returncode == 2
@@ -109,10 +110,11 @@ def test_wrong_words_get_one_line() -> None:
     assert not Path("runs").exists()
 
 
+TABLES = [f"{data}{what}" for data in DATA for what in ("", "-selected", "-differences")]
 MADE: dict[str, tuple[list[str], list[str]]] = {
     "models": (["models"], []),
-    "table-homogeneous": ([*DATA], []),
-    "table-heterogeneous": ([*DATA], []),
+    "table-homogeneous": (TABLES, []),
+    "table-heterogeneous": (TABLES, []),
     "convergence": (["convergence"], ["convergence"]),
     "individual": (["individual"], ["individual"]),
     "tradeoff": (["tradeoff", "ratios"], ["tradeoff"]),
@@ -126,6 +128,7 @@ MADE: dict[str, tuple[list[str], list[str]]] = {
     ),
     "claims": (["claims"], []),
     "ablation": (["ablation"], []),
+    "rules": (["rules"], ["rules"]),
     "leaderboard": ([*DATA], []),
     "theory": (["constants", "proof"], ["lemma", "gradients", "learning_rate"]),
 }

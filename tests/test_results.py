@@ -9,8 +9,9 @@ from pfedes.formatting import count
 from pfedes.reproduction.experiment import Results
 from pfedes.reproduction.experiments import experiment_named
 from pfedes.reproduction.experiments.ablation import VARIANTS
-from pfedes.reproduction.experiments.tables import SEEDS, seeds_of, setting
-from pfedes.reproduction.scale import LAPTOP
+from pfedes.reproduction.experiments.rules import gap_of
+from pfedes.reproduction.experiments.tables import SEEDS, from_paper, seeds_of, setting
+from pfedes.reproduction.scale import CONVERGED, LAPTOP
 from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
 from pfedes.reproduction.writer import texts
 
@@ -55,10 +56,10 @@ def test_the_documents_ablation_is_the_runs() -> None:
     assert not cells
 
 
-def rows_below(heading: str) -> list[list[str]]:
+def rows_below(heading: str, level: int = 3) -> list[list[str]]:
     """The cells of the table below a heading of the document."""
     text = (PROJECT / "docs" / "reproduce.md").read_text()
-    (section,) = re.findall(rf"^### {re.escape(heading)}\n(.*?)^#", text, re.M | re.S)
+    (section,) = re.findall(rf"^{'#' * level} {re.escape(heading)}\n(.*?)^#", text, re.M | re.S)
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
 
@@ -78,3 +79,19 @@ def test_results_hold_no_models() -> None:
     assert files
     assert not [path for path in files if path.suffix in (".safetensors", ".pt")]
     assert sum(path.stat().st_size for path in files) < 10_000_000
+
+
+def test_the_documents_numbers_by_both_rules_are_the_runs() -> None:
+    converged = Results(CONVERGED, PROJECT / "results" / "converged")
+    names = {name: method for method, name in NAMES.items()}
+    rows = rows_below("Two rules of measuring", level=2)
+    assert len(rows) == 3
+    for name, *numbers in rows:
+        cell = setting(names[name], "cifar10", 100, homogeneous=False)
+        record = converged.record(cell)
+        assert record is not None
+        gap = gap_of(record, cell)
+        paper = from_paper(names[name], "cifar10", 100, homogeneous=False)
+        assert numbers == [f"{x:.2f}" for x in (gap.mean, gap.selected, gap.computed, paper or 0)]
+    picture = PUBLISHED / "rules" / "rules.svg"
+    assert (PROJECT / "docs" / "rules.svg").read_bytes() == picture.read_bytes()

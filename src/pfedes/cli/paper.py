@@ -14,7 +14,7 @@ from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.cli.compare import check_part
 from pfedes.config import configure
 from pfedes.config.runtime import RuntimeConfig
-from pfedes.errors import ConfigError, MethodError, StoreError
+from pfedes.errors import ConfigError, MethodError, StoreError, unknown
 from pfedes.files import at_home
 from pfedes.formatting import clock, count
 from pfedes.reproduction.estimate import estimate, round_seconds
@@ -23,6 +23,7 @@ from pfedes.reproduction.experiments import experiment_named, experiments
 from pfedes.reproduction.record import Record
 from pfedes.reproduction.runner import Campaign
 from pfedes.reproduction.scale import SCALES, scale_named
+from pfedes.reproduction.scenario import LISTED
 from pfedes.reproduction.writer import marked, write
 from pfedes.results.table import Table
 from pfedes.sweep.cells import Cell, nth
@@ -70,6 +71,9 @@ def paper(
             "nothing again that is finished there."
         ),
     ] = None,
+    against: Annotated[
+        str, typer.Option(help="Method to which differences are shown; the best baseline if none.")
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages.")] = False,
 ) -> None:
     """Repeat a table or figure of the paper.
@@ -106,6 +110,7 @@ def paper(
         tls=tls,
         keep_states=keep_states,
         archive=archive,
+        against=against,
         quiet=quiet,
     )
 
@@ -142,12 +147,15 @@ def run_experiments(
     tls: Path | None,
     keep_states: bool,
     archive: Path | None,
+    against: str,
     quiet: bool,
 ) -> None:
     """Runs what is missing in sight of the user, then shows and writes everything."""
     if plan and draw:
         raise ConfigError("--plan trains nothing and --draw trains nothing: give one of them")
     check_part(cell, collect=draw, count=count, out=out or Path())
+    if against and against not in LISTED:
+        raise ConfigError(unknown("method", against, LISTED))
     runtime = configure(cluster=cluster, tls=tls).runtime if cluster else None
     chosen = list(experiments().values()) if name == "all" else [experiment_named(name)]
     scale = scale_named(scale_name)
@@ -173,6 +181,7 @@ def run_experiments(
         results = Results(scale, root)
         if not draw:
             results = _perform(work, None, jobs, runtime, keep_states, quiet)
+        results.against = against
         _show(work, results, quiet)
 
 

@@ -72,9 +72,17 @@ def cell_of(config: Config, root: Path) -> Cell:
 class Results:
     """The finished runs of an experiment, by setting."""
 
-    def __init__(self, scale: Scale, root: Path, reasons: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        scale: Scale,
+        root: Path,
+        reasons: Mapping[str, str] | None = None,
+        against: str = "",
+    ) -> None:
         self.scale = scale
         self.root = root
+        self.against = against
+        """The method to which differences are shown; the best baseline where none is named."""
         self._reasons = reasons or {}  # why a cell has no result, by its name
 
     def record(self, setting: Setting) -> Record | None:
@@ -102,6 +110,14 @@ class Results:
         if failure is not None and judged:
             return Accuracy((), "-", failure)
         return Accuracy(tuple(100 * record.accuracy for record in records))
+
+    def selected(self, settings: Sequence[Setting]) -> "Accuracy":
+        """As `accuracy`, by the rule of the authors' script: the best round's selected clients."""
+        judged = self.accuracy(settings)
+        if judged.mean is None:
+            return judged
+        values = [record.best_selected for record in self.records(settings)]
+        return Accuracy(tuple(100 * value for value in values if value is not None))
 
     def measured(self, setting: Setting, measure: Measure) -> Any | None:
         """What was measured on a setting's run, if it was run."""

@@ -4,7 +4,7 @@ import gzip
 import json
 import statistics
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from pfedes.errors import DamageError
 from pfedes.files import parse_json, publish, read, writing
 from pfedes.formatting import counted
 from pfedes.population.base import client_names
+from pfedes.results.paired import Difference, difference
 from pfedes.results.summary import Row, best_selected
 
 KEPT = ("config.toml", "summary.json")
@@ -142,6 +143,18 @@ def not_converged(record: Record) -> str | None:
     if last < max(accuracies) / 2:
         return "its last ten rounds are worse than half of its best one"
     return None
+
+
+def paired(ours: Sequence[Record], theirs: Sequence[Record]) -> Difference | None:
+    """How far one method is ahead of another over the seeds that both have; None if none."""
+    others = {record.config.seed: record for record in theirs}
+    pairs = [(one, others[one.config.seed]) for one in ours if one.config.seed in others]
+    if not pairs:
+        return None
+    return difference(
+        [one.summary["accuracies"] for one, _ in pairs],
+        [other.summary["accuracies"] for _, other in pairs],
+    )
 
 
 LEAST_GAIN = 0.05

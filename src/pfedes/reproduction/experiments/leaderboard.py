@@ -6,10 +6,9 @@ from statistics import fmean
 from pfedes.formatting import count
 from pfedes.reproduction.experiment import NOT_RUN, Exhibit, Experiment, Results
 from pfedes.reproduction.experiments.tables import SEEDS, setting
-from pfedes.reproduction.record import RULE, Record
+from pfedes.reproduction.record import RULE, Record, paired
 from pfedes.reproduction.scale import Scale
 from pfedes.reproduction.scenario import DATA, LISTED, NAMES, Setting
-from pfedes.results.paired import Difference, difference
 from pfedes.results.table import Table
 
 CLIENTS = 100
@@ -63,7 +62,7 @@ def _row(
 ) -> list[str]:
     records = known[method]
     selected = [value for record in records if (value := record.best_selected) is not None]
-    gap = _against(records, known["standalone"]) if method != "standalone" else None
+    gap = paired(records, known["standalone"]) if method != "standalone" else None
     return [
         NAMES[method],
         str(results.accuracy(seeds_of(method, data))),
@@ -75,18 +74,6 @@ def _row(
         count(fmean(r.summary["flops"] + r.summary.get("flops_server", 0) for r in records)),
         count(fmean(r.summary.get("flops_server", 0) for r in records)),
     ]
-
-
-def _against(records: Sequence[Record], others: Sequence[Record]) -> Difference | None:
-    """The difference over the seeds that both have."""
-    theirs = {record.config.seed: record for record in others}
-    pairs = [(one, theirs[one.config.seed]) for one in records if one.config.seed in theirs]
-    if not pairs:
-        return None
-    return difference(
-        [one.summary["accuracies"] for one, _ in pairs],
-        [other.summary["accuracies"] for _, other in pairs],
-    )
 
 
 def _rank(records: Sequence[Record]) -> float:
