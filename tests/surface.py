@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import click
 from pydantic import BaseModel
 
 import pfedes
@@ -59,7 +58,7 @@ def _parts(value: Any) -> Iterator[str]:
                 yield from (f"{name}.{key}" for key in inspect.signature(member).parameters)
 
 
-def _command(name: str, command: click.Command) -> Iterator[tuple[str, list[str]]]:
+def _command(name: str, command: Any) -> Iterator[tuple[str, list[str]]]:
     yield name, sorted(option for part in command.params for option in part.opts)
     for word, inner in getattr(command, "commands", {}).items():
         yield from _command(f"{name} {word}", inner)
