@@ -27,9 +27,10 @@ MOST_NAMES = 40  # in one line; a run may have thousands of clients
 
 
 class PfedesError(Exception):
-    """Base of all errors that a user can cause and mend."""
+    """Base of all errors that a user can cause and fix."""
 
     exit_code = 2
+    """The exit code of a command that ends with this error."""
 
 
 class ConfigError(PfedesError):
@@ -41,7 +42,7 @@ class DataError(PfedesError):
 
 
 class PartitionError(DataError):
-    """The data cannot be dealt to that many clients."""
+    """The data cannot be divided among so many clients."""
 
 
 class ModelError(PfedesError):
@@ -53,7 +54,7 @@ class MethodError(PfedesError):
 
 
 class TrainingError(PfedesError):
-    """A client's numbers are no longer finite."""
+    """A client's loss or parameters are no longer finite."""
 
 
 class FailedRunError(PfedesError):
@@ -63,7 +64,7 @@ class FailedRunError(PfedesError):
 
 
 class ClusterError(PfedesError):
-    """A cluster cannot be reached, or has nobody who can do the work."""
+    """A cluster cannot be reached, or has no worker that can do the work."""
 
 
 class WireError(PfedesError):
@@ -75,7 +76,11 @@ class RefusedError(WireError):
 
 
 class ManyError(PfedesError):
-    """More than one thing is wrong: `each` of them, so that all can be mended at once."""
+    """Several things are wrong at once.
+
+    Args:
+        each: One error for each, so that all can be fixed together.
+    """
 
     def __init__(self, each: Sequence[PfedesError]) -> None:
         super().__init__("; ".join(map(str, each)))
@@ -83,11 +88,11 @@ class ManyError(PfedesError):
 
 
 class StoreError(PfedesError):
-    """A run directory is missing, taken or damaged."""
+    """A run directory is missing, in use or damaged."""
 
 
 class DamageError(StoreError):
-    """A file of a run is missing, damaged or foreign."""
+    """A file of a run is missing, damaged, or belongs to another run or client."""
 
 
 class DiskError(StoreError):

@@ -50,7 +50,10 @@ class StoredMethodConfig(MethodConfig):
 
 
 class Config(Section):
-    """Everything that determines a run."""
+    """Everything that determines a run. `configure` builds one.
+
+    Its fields are the sections of a configuration file: see the page on configuration.
+    """
 
     seed: int = Field(0, ge=0, description="of all random streams")
     preset: Literal["paper", "released"] = Field(
@@ -73,36 +76,43 @@ class Config(Section):
 
     @property
     def brings_own(self) -> bool:
-        """Whether everybody has data of their own, and none is dealt."""
+        """Whether participants bring their own data, so that nothing is partitioned."""
         return bool(self.participants or self.federation.participants)
 
     @property
     def max_share(self) -> float:
-        """The largest weight of one client; 1 = any.
+        """The largest weight of one client; 1 for no bound.
 
-        It is for participants, who say themselves how much data they have, from three on. Clients
-        of a partition have what they were given.
+        It applies to federations of three or more participants, since these report their own
+        sample counts. Clients of a partition are not bounded.
         """
         participants = self.participants or self.federation.participants
         return self.federation.max_share if len(participants) >= 3 else 1.0
 
     @property
     def precisions(self) -> tuple[Precision, ...]:
-        """All in which clients train: the configured one, and those of participants' own choice."""
+        """All precisions in which clients train, including the participants' own choices."""
         own = {person.precision or self.train.precision for person in self.participants}
         return tuple(sorted(own or {self.train.precision}))
 
     def settled(self) -> "Config":
-        """With everything fixed that depends on something else when a run is made."""
+        """Returns the configuration with values fixed that depend on others in a new run."""
         return self.model_copy(update={"method": self.method.settled(self.train)})
 
     @property
     def fewest_uploads(self) -> int:
-        """A round with fewer has failed."""
+        """Number of uploads that a round needs to succeed."""
         return max(self.train.min_uploads, self.aggregation.fewest)
 
     def check_uploads(self, clients: int) -> None:
-        """Refuses what no round of so many clients could fulfil."""
+        """Checks that a round of so many clients can succeed.
+
+        Args:
+            clients: Number of clients.
+
+        Raises:
+            ConfigError: A round needs more uploads than it asks clients for.
+        """
         asked, rule = self.train.selected(clients), self.aggregation
         if asked < self.train.min_uploads:
             raise ConfigError(
@@ -117,15 +127,15 @@ class Config(Section):
             )
 
     def local_digest(self) -> str:
-        """Identifies what shapes a client's work in a round.
+        """Returns a digest of everything that affects a client's work in a round.
 
-        Like all digests, it leaves out keys at their defaults, so that a key that is new tomorrow
-        changes no digest, and where data, code and states lie: data has a digest of its own.
+        Like all digests, it leaves out keys at their defaults, so that new keys change no digest,
+        and the places of data, code and states; data has its own digest.
         """
         return self.settled()._digest("local", {"seed", "method", "train", *WHO})
 
     def result_digest(self) -> str:
-        """Identifies what determines a run's result: equal digests, equal results."""
+        """Returns a digest of everything that affects a run's result."""
         indifferent = {
             "data": self.data.model_copy(update={"dir": ""}),
             "evaluate": self.evaluate.model_copy(update={"targets": EvaluateConfig().targets}),
@@ -140,7 +150,7 @@ class Config(Section):
         return digest_of(json.dumps([self.method.name, tree], sort_keys=True))
 
     def federation_digest(self) -> str:
-        """Identifies what cannot change in the life of a run: who takes part, in what method."""
+        """Returns a digest of what cannot change during a run: who takes part, in what method."""
         return self._digest("federation", {"seed", *WHO})
 
     def _digest(self, kind: str, sections: set[str]) -> str:
@@ -154,7 +164,7 @@ class Config(Section):
         return digest_of(json.dumps([kind, self.method.name, said], sort_keys=True))
 
     def placeless(self) -> "Config":
-        """The same without the places where data, code and states lie on a machine."""
+        """Returns the configuration without the places of data, code and states."""
         source = self.data.source
         data = {"dir": "", "source": FOLDER if source.startswith(FOLDER) else source}
         return self.model_copy(
@@ -165,7 +175,14 @@ class Config(Section):
         )
 
     def with_data_in(self, directory: Path | str) -> "Config":
-        """The same for data that has moved to another directory; raises ConfigError."""
+        """Returns the configuration for data that has moved.
+
+        Args:
+            directory: Where the data is now.
+
+        Raises:
+            ConfigError: The configuration names no directory that could have moved.
+        """
         place = str(at_home(directory).absolute())
         if self.participants:
             people = [p for p in self.participants if p.data.startswith(FOLDER)]
@@ -182,12 +199,13 @@ class Config(Section):
         return self.model_copy(update={"data": self.data.model_copy(update={key: value})})
 
     def to_toml(self) -> str:
+        """Returns the configuration as TOML; `pfedes run` repeats a run from it."""
         people = [person.model_dump(mode="json") for person in self.participants]
         tables = tomli_w.dumps({"participants": people}) if people else ""
         return "\n".join([*_lines(self, comments=False), "", tables]).rstrip() + "\n"
 
     def to_commented_toml(self) -> str:
-        """All keys with their values and what they mean, ready to be edited."""
+        """Returns all keys with their values and meanings, as TOML to edit."""
         return "\n".join(_lines(self, comments=True)) + "\n"
 
 
@@ -213,11 +231,39 @@ def configure(
     participants: Sequence[Path | str | Participant] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Config:
-    """The configuration from a TOML file (or the defaults), short options, and dotted settings.
+    """Builds the configuration of a run from a TOML file, short options and dotted settings.
 
-    Settings win over options, options over the file. A method object brings its own
-    hyper-parameters; a method's name takes those of the file if the file means the same method.
-    `cluster` is the address of a scheduler, `tls` a directory with the certificates it asks for.
+    Settings win over options, options over the file, the file over the defaults.
+
+    Args:
+        file: A TOML file; None for the defaults.
+        method: A method object with its own hyper-parameters, or the name of a method, which takes
+            those of the file if the file names the same method.
+        data: Name of the data set, `data.source`.
+        data_dir: Directory of the data set, `data.dir`.
+        clients: Number of clients, `partition.clients`.
+        participation: Share of clients per round, `train.participation`.
+        rounds: Number of rounds, `train.rounds`.
+        seed: Random seed of the run.
+        workers: Number of worker processes, `runtime.workers`.
+        device: Device on which clients train, `runtime.device`.
+        precision: Precision of local training, `train.precision`.
+        cluster: Address of a Dask scheduler.
+        tls: Directory with the certificates `ca.pem`, `cert.pem` and `key.pem` of the cluster.
+        participants: Participants, or paths of their files, instead of a partition.
+        settings: Values by `section.key`.
+
+    Raises:
+        ConfigError: A key is unknown or a value is out of range; the message names every one.
+
+    Example:
+        >>> from pfedes import configure
+        >>> config = configure(clients=5, rounds=3, settings={"train.lr": 0.05})
+        >>> config.partition.clients, config.train.rounds, config.train.lr
+        (5, 3, 0.05)
+        >>> configure(settings={"train.epoch": 3})
+        Traceback (most recent call last):
+        pfedes.errors.ConfigError: unknown key 'train.epoch'; did you mean 'train.epochs'?
     """
     tree = _read(Path(file)) if file is not None else {}
     if isinstance(method, Method):

@@ -32,7 +32,10 @@ Range = Annotated[tuple[Number, Number], AfterValidator(_ordered)]
 
 
 class Limits(Section):
-    """The table `[limits]` of a participant's file."""
+    """The table `[limits]` of a participant's file: what it does not agree to.
+
+    Its fields are keys of that table: see the page on configuration.
+    """
 
     epochs: int = Field(0, ge=0, description="most local epochs of any model; 0 = any number")
     floats: int = Field(0, ge=0, description="most numbers that may leave; 0 = any number")
@@ -66,7 +69,13 @@ class Limits(Section):
     )
 
     def bounds(self, method: Method[Any], card: Card, ctx: Context) -> Iterator["Bound"]:
-        """Every limit that a round can be compared with before anything is received."""
+        """Compares a round with every limit that needs no download.
+
+        Args:
+            method: The method of the federation.
+            card: The participant's card.
+            ctx: The round and the settings that the coordinator asks for.
+        """
         yield at_most("epochs", "epochs", method.client_epochs(ctx), self.epochs)
         yield at_most("rounds", "train.rounds", ctx.rounds, self.rounds)
         fewest = max(self.samples, self.batch)
@@ -86,7 +95,13 @@ class Limits(Section):
             yield within("mu", "method.mu", own["mu"], self.mu)
 
     def fewest_steps(self, method: Method[Any], card: Card, ctx: Context) -> int:
-        """The steps that an upload sums up in a round."""
+        """Returns the number of steps that an upload sums up in a round.
+
+        Args:
+            method: The method of the federation.
+            card: The participant's card.
+            ctx: The round and the settings that the coordinator asks for.
+        """
         own = (int(getattr(method.config, key)) for key in method.config.local_epochs)
         epochs = min(own, default=ctx.train.epochs)
         # An extractor's epoch may see a share of the samples only.
@@ -95,21 +110,46 @@ class Limits(Section):
         return epochs * (batches + (rest > 0 and rest >= self.batch))
 
     def left_out(self, card: Card, ctx: Context) -> int:
-        """The samples of a last batch that is too short to learn an upload from."""
+        """Returns the number of samples in a last batch that is too short for an upload.
+
+        Args:
+            card: The participant's card.
+            ctx: The round and the settings that the coordinator asks for.
+        """
         rest = card.samples % ctx.train.batch_size
         return rest if rest < self.batch else 0
 
     def cautious(self, ctx: Context) -> Context:
-        """The round, with what the participant holds back in it."""
+        """Returns the round with what the participant holds back.
+
+        Args:
+            ctx: The round and the settings that the coordinator asks for.
+        """
         return replace(ctx, caution=Caution(self.batch, self.crowd, self.silent))
 
     def check_download(self, method: Method[Any], download: Payload) -> None:
-        """Refuses parameters that are larger than any that were learned."""
+        """Refuses parameters that are larger than trained ones ever are.
+
+        Args:
+            method: The method of the federation.
+            download: What the coordinator sent.
+
+        Raises:
+            WireError: Their root mean square exceeds `limits.download`.
+        """
         if method.averages_parameters:
             _check_size("download", "the download", download, self.download)
 
     def check_change(self, download: Payload, last: Payload) -> None:
-        """Refuses parameters that lie far from those of the last round."""
+        """Refuses parameters that are far from those of the last round.
+
+        Args:
+            download: What the coordinator sent.
+            last: What it sent when the participant last answered.
+
+        Raises:
+            WireError: The root mean square of the change exceeds `limits.change`.
+        """
         forms = ({name: t.shape for name, t in p.tensors.items()} for p in (download, last))
         if next(forms) == next(forms):
             change = {n: t.double() - last.tensors[n] for n, t in download.tensors.items()}

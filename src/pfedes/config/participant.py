@@ -29,7 +29,15 @@ def _known(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Participant(Section):
-    """One who takes part, with a model and data of their own."""
+    """A participant with its own model and data, as its file describes it.
+
+    Its fields are the keys of that file: see the page on configuration.
+
+    Example:
+        >>> from pfedes import Participant
+        >>> Participant(name="north", model="models.py:network", data="data.py:samples").methods
+        ('pfedes',)
+    """
 
     name: Name = Field(description="letters, digits and . _ -; unique in the federation")
     model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")

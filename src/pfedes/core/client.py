@@ -29,9 +29,17 @@ Parameters = dict[str, tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Card:
-    """What the server knows of a client; a method sees only what it declares to need.
+    """What the server knows about a client. The client's architecture is not on it.
 
-    The architecture is not on it. `accepted` is the round of the client's last accepted state.
+    Attributes:
+        name: Name of the client.
+        samples: Number of its training samples.
+        shape: Shape of one input, channels first.
+        accepted: Round of its last accepted state; 0 if it has none.
+        parameters: Names of the model's tensors with type and shape, if the method needs them.
+        classes: Training samples by class id, if the method needs them; 1 for each class if it
+            needs the ids only.
+        width: Length of the model's representation, if the method needs it.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
@@ -45,7 +53,11 @@ class Card:
     width: Count | None = None  # of the representation
 
     def revealing(self, needs: Collection[str]) -> "Card":
-        """The card without anything that the method does not need."""
+        """Returns the card without what a method does not need.
+
+        Args:
+            needs: What the method declares in `Method.needs`.
+        """
         return replace(
             self,
             parameters=self.parameters if "parameters" in needs else None,
@@ -91,7 +103,22 @@ def parameters_of(model: nn.Module) -> Parameters:
 
 @dataclass(frozen=True)
 class Scores:
-    """Correctly classified and all samples, of validation and test."""
+    """How many of a client's own samples a model classifies correctly.
+
+    Attributes:
+        val_correct: Correctly classified validation samples.
+        val_total: All validation samples; may be 0.
+        test_correct: Correctly classified test samples.
+        test_total: All test samples.
+
+    Raises:
+        WireError: The numbers contradict each other.
+
+    Example:
+        >>> from pfedes import Scores
+        >>> Scores(val_correct=0, val_total=0, test_correct=3, test_total=4).accuracy
+        0.75
+    """
 
     val_correct: int
     val_total: int
@@ -106,7 +133,14 @@ class Scores:
             raise WireError(f"scores that cannot be: {self}")
 
     def check_totals(self, first: "Scores") -> None:
-        """Refuses scores out of other numbers of samples than a client's first ones."""
+        """Checks that the numbers of samples are those of the client's first scores.
+
+        Args:
+            first: The scores with which the client enrolled.
+
+        Raises:
+            WireError: The numbers of samples have changed.
+        """
         if (self.val_total, self.test_total) != (first.val_total, first.test_total):
             raise WireError(
                 f"scores out of {self.val_total} validation and {self.test_total} test samples, it "
@@ -115,16 +149,30 @@ class Scores:
 
     @property
     def accuracy(self) -> float:
+        """Share of test samples that are classified correctly, 0 to 1."""
         return self.test_correct / self.test_total
 
     @property
     def val_accuracy(self) -> float | None:
+        """Share of validation samples that are classified correctly; None without any."""
         return self.val_correct / self.val_total if self.val_total else None
 
 
 @dataclass
 class Client:
-    """What a method works with on the client's side."""
+    """A client as a method sees it: private model, private data, and what it keeps.
+
+    Attributes:
+        name: Name of the client.
+        architecture: Name of its model's architecture.
+        model: The private model. Train it in place.
+        train: Training samples.
+        val: Validation samples; may be empty.
+        test: Test samples.
+        kept: Tensors that the method keeps at the client between rounds, by name.
+        meter: Counts the floating-point operations of local work.
+        precision: The client's own choice of precision; None for that of the run.
+    """
 
     name: str
     architecture: str
@@ -138,20 +186,25 @@ class Client:
 
     @property
     def shape(self) -> Shape:
-        """Of one of its inputs."""
+        """Shape of one input, channels first."""
         return self.train.shape
 
     @property
     def device(self) -> torch.device:
-        """Where its data and its model are."""
+        """Device of its data and its model."""
         return self.train.device
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next round must find again."""
+        """Returns all tensors that the next round needs: the model's and `kept`."""
         model = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         return model | {f"kept.{name}": value for name, value in self.kept.items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
+        """Restores the model and `kept`.
+
+        Args:
+            state: What `state` returned.
+        """
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "kept": {}}
         for name, value in state.items():
             part, _, rest = name.partition(".")
@@ -160,7 +213,11 @@ class Client:
         self.kept = {name: value.to(self.device) for name, value in parts["kept"].items()}
 
     def score(self, model: nn.Module) -> Scores:
-        """How well a model does on this client's own validation and test samples."""
+        """Evaluates a model on the client's own validation and test samples.
+
+        Args:
+            model: A module that maps a batch of inputs to logits; its mode is left as it was.
+        """
         return Scores(
             *(_correct(model, self.val), len(self.val)),
             *(_correct(model, self.test), len(self.test)),

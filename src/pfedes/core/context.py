@@ -52,7 +52,22 @@ class Caution:
 
 @dataclass(frozen=True)
 class Context:
-    """What both sides know about the present round (0 before the first)."""
+    """What both sides know about the present round.
+
+    Attributes:
+        round: Number of the round; 0 before the first.
+        rounds: Number of all rounds, T.
+        streams: Random streams, named by purpose, round and client. Use no other randomness.
+        train: Settings of local training.
+        aggregation: Rule by which uploads are combined.
+        classes: Number of classes.
+        channels: Number of channels of images and signals.
+        pool: Architectures of the configuration; which client has which stays private.
+        after_aggregation: Whether the user wants the headline measured after aggregation.
+        max_share: Largest weight of one client; 1 for no bound.
+        caution: What a client does not let the server learn, from its `[limits]`.
+        meter: Counts the floating-point operations of the server in this round.
+    """
 
     round: int
     rounds: int
@@ -61,9 +76,8 @@ class Context:
     aggregation: AggregationConfig
     classes: int
     channels: int
-    pool: tuple[str, ...]  # the architectures of the configuration; who has which stays private
-    after_aggregation: bool  # whether the user wants the headline measured after aggregation
-    max_share: float = 1.0  # the largest weight of one client; 1 = any
+    pool: tuple[str, ...]
+    after_aggregation: bool
+    max_share: float = 1.0
     caution: Caution = Caution()
     meter: FlopMeter = field(default_factory=FlopMeter, compare=False, repr=False)
-    """Counts what the server computes in this round, where a method trains there."""

@@ -44,17 +44,31 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Payload:
-    """Tensors, counted as floats and bytes; and metadata, counted apart."""
+    """What travels, and what is stored: named tensors and a few values.
+
+    Attributes:
+        tensors: Tensors by name, counted as floats and bytes.
+        meta: Strings, numbers, flags and lists of whole numbers by name, counted apart.
+
+    Example:
+        >>> import torch
+        >>> from pfedes import Payload
+        >>> payload = Payload({"w": torch.zeros(2, 3)}, {"classes": [4, 9]})
+        >>> payload.floats, payload.bytes, payload.metadata
+        (6, 24, 2)
+    """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     meta: dict[str, Value] = field(default_factory=dict)
 
     @property
     def floats(self) -> int:
+        """The number of numbers in all tensors."""
         return sum(tensor.numel() for tensor in self.tensors.values())
 
     @property
     def bytes(self) -> int:
+        """The size of all tensors in bytes, without names and metadata."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     @property
@@ -63,12 +77,12 @@ class Payload:
         return sum(len(v) if isinstance(v, list) else 1 for v in self.meta.values())
 
     def is_finite(self) -> bool:
-        """Whether no number in it is NaN or infinite."""
+        """Returns whether no tensor has a NaN or an infinity."""
         floating = [tensor for tensor in self.tensors.values() if tensor.is_floating_point()]
         return all(bool(torch.isfinite(tensor).all()) for tensor in floating)
 
     def digest(self) -> str:
-        """SHA-256 over names, types, shapes, contents and metadata."""
+        """Returns the SHA-256 of names, types, shapes, numbers and metadata, in hexadecimal."""
         sha = hashlib.sha256()
         for name in sorted(self.tensors):
             tensor = self.tensors[name]
@@ -164,7 +178,14 @@ class Max:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """The shape and type that a tensor must have, and the bounds of its numbers."""
+    """The form of a tensor on an allow-list.
+
+    Attributes:
+        shape: Its sizes; a `Max(n)` allows any size up to n.
+        dtype: Its type.
+        least: The smallest number that it may hold.
+        most: The largest number that it may hold.
+    """
 
     shape: tuple[int | Max, ...]
     dtype: torch.dtype = torch.float32
@@ -173,16 +194,25 @@ class TensorSpec:
 
     @classmethod
     def of(cls, tensor: Tensor) -> "TensorSpec":
+        """Returns the form that a tensor has.
+
+        Args:
+            tensor: The tensor.
+        """
         return cls(tuple(tensor.shape), tensor.dtype)
 
     @property
     def most_bytes(self) -> int:
-        """The size of the largest tensor of this form."""
+        """The size in bytes of the largest tensor of this form."""
         sizes = (size.limit if isinstance(size, Max) else size for size in self.shape)
         return math.prod(sizes) * self.dtype.itemsize
 
     def admits(self, other: "TensorSpec") -> bool:
-        """Whether what a tensor has is what it must have."""
+        """Returns whether a tensor's form fits this one.
+
+        Args:
+            other: The form of the tensor.
+        """
         return (
             other.dtype == self.dtype
             and len(other.shape) == len(self.shape)
@@ -195,7 +225,15 @@ class TensorSpec:
         )
 
     def check_numbers(self, name: str, tensor: Tensor) -> None:
-        """Raises a WireError if a number is not finite or out of bounds."""
+        """Checks that all numbers are finite and within the bounds.
+
+        Args:
+            name: The tensor's name, for the message.
+            tensor: The tensor.
+
+        Raises:
+            WireError: A number is not.
+        """
         if not tensor.is_floating_point() or not tensor.numel():
             return
         if not bool(torch.isfinite(tensor).all()):

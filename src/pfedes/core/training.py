@@ -31,10 +31,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Learner:
-    """A module that learns, and how fast.
+    """A module to train with `fit`.
 
-    `received` names the parameters that a download has just overwritten: momentum of other values
-    would push them in a direction that has lost its meaning, so theirs starts at zero each round.
+    Attributes:
+        module: The module.
+        lr: Its learning rate.
+        received: Names of parameters that a download has just overwritten. Their momentum starts
+            at zero in every round, since it belongs to other values.
     """
 
     module: nn.Module
@@ -43,7 +46,12 @@ class Learner:
 
     @classmethod
     def of_received(cls, module: nn.Module, lr: float) -> "Learner":
-        """A learner whose parameters all came with this round's download."""
+        """Creates a learner whose parameters all came with this round's download.
+
+        Args:
+            module: The module.
+            lr: Its learning rate.
+        """
         return cls(module, lr, frozenset(name for name, _ in module.named_parameters()))
 
 
@@ -58,13 +66,28 @@ def fit(
     epoch_begins: Callable[[], None] | None = None,
     share: float = 1.0,
 ) -> float:
-    """Minimises losses over the client's training samples, all learners side by side.
+    """Trains modules side by side on a client's training samples, and counts the FLOPs.
 
-    The first learner names the phase: equal phases of different methods see equal batches. Several
-    losses are all taken before any step, and are added. Batches carry their rows of `beside`. An
-    epoch sees a `share` of the samples, drawn anew each time. What came with a download learns from
-    no batch that is shorter than the client allows. Returns the mean of the first loss in the last
-    epoch.
+    Optimiser, batch size, clipping, augmentation and precision are those of `ctx.train`. Learners
+    with received parameters skip a last batch that is shorter than the client's limit.
+
+    Args:
+        client: The client whose samples are used.
+        learners: Modules to train, by name. The first name is the phase: phases of the same name
+            see the same batches in every method.
+        losses: Maps a batch (`batch.x`, `batch.y`) to a loss, or to several, which are added.
+        epochs: Number of passes over the samples.
+        ctx: The round and the settings of the run.
+        beside: A tensor with one row per training sample; `batch.beside` has the rows of a batch.
+        epoch_begins: Called before every epoch.
+        share: Share of the samples that an epoch sees, drawn anew for each.
+
+    Returns:
+        The mean of the first loss over the last epoch.
+
+    Raises:
+        TrainingError: A loss is not finite.
+        ConfigError: `train.augment` is set, and the inputs are not images.
     """
     train, phase = ctx.train, next(iter(learners))
     precision = client.precision or train.precision
@@ -131,9 +154,18 @@ def only_images_augmented(shape: Shape) -> str:
 
 
 def fit_labels(client: Client, ctx: "Context", received: Collection[str] = ()) -> float:
-    """The client's model learns its labels, nothing else: CE(F(x), y) for E epochs.
+    """Trains the client's model on its labels, with cross-entropy, for `train.epochs` epochs.
 
-    `received` names the parameters of the model that this round's download overwrote.
+    Args:
+        client: The client to train.
+        ctx: The round and the settings of the run.
+        received: Names of the model's parameters that this round's download overwrote.
+
+    Returns:
+        The mean loss over the last epoch.
+
+    Raises:
+        TrainingError: A loss is not finite.
     """
     return fit(
         client,
@@ -155,11 +187,20 @@ def train_rows(
     batch: int,
     ctx: "Context",
 ) -> None:
-    """Trains a module of the server on what clients sent: plain SGD, one row a sample.
+    """Trains a module of the server on rows that clients sent, with plain SGD.
 
-    Rows are shuffled anew in every epoch. A step takes `batch` rows (0 = all), the last step of an
-    epoch what is left. `loss` is given the rows of a step and their targets. The optimiser keeps
-    nothing between rounds; the cost is added to `ctx.meter`.
+    Rows are shuffled in every epoch. The optimiser keeps nothing between rounds; FLOPs are added
+    to `ctx.meter`.
+
+    Args:
+        module: The module to train in place.
+        rows: Inputs, one row per sample.
+        targets: One target per row.
+        loss: Maps rows and their targets to a loss.
+        lr: Learning rate.
+        epochs: Number of passes over the rows.
+        batch: Rows in a step; 0 for all.
+        ctx: The round and the settings of the run.
     """
     optimiser = SGD(module.parameters(), lr=lr)
     order = ctx.streams.torch("server.batches", round=ctx.round)
@@ -180,7 +221,14 @@ def train_rows(
 def survey(
     client: Client, model: nn.Module, see: Callable[[Batch], None], *, batch_size: int
 ) -> None:
-    """One pass over the training samples as they are, without learning; its cost is counted."""
+    """Passes once over the client's training samples without learning, and counts the FLOPs.
+
+    Args:
+        client: The client whose samples are used, in order and without augmentation.
+        model: The model that `see` calls; it is in evaluation mode meanwhile.
+        see: Called with every batch; gradients are off.
+        batch_size: Samples in a batch.
+    """
     was_training = model.training
     model.eval()
     try:
@@ -193,9 +241,22 @@ def survey(
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """No parameter of the model gets a gradient; one may still pass through it to its input.
+    """Freezes a model within a `with` block: parameters, running statistics and dropout.
 
-    The model is in evaluation mode meanwhile: running statistics and dropout rest too.
+    A gradient still passes through the model to its input.
+
+    Args:
+        model: The model, which gets its former mode back afterwards.
+
+    Example:
+        >>> from torch import nn
+        >>> from pfedes.methods import frozen
+        >>> layer = nn.Linear(2, 1)
+        >>> with frozen(layer):
+        ...     layer.weight.requires_grad, layer.training
+        (False, False)
+        >>> layer.weight.requires_grad, layer.training
+        (True, True)
     """
     was_training = model.training
     trainable = [p for p in model.parameters() if p.requires_grad]

@@ -111,26 +111,63 @@ class Group:
 
 
 def required(tensors: Option) -> Group:
-    """Tensors that must travel, in this one form."""
+    """Lists tensors that must travel together, for `WireSpec.groups`.
+
+    Args:
+        tensors: The form of each tensor, by name.
+    """
     return Group((tensors,))
 
 
 @dataclass(frozen=True)
 class WireSpec:
-    """The allow-list of one direction. What is not listed does not travel."""
+    """The allow-list of one direction: what is not listed does not travel.
+
+    Attributes:
+        groups: Tensors that travel together, see `required`.
+        meta: Type or form of every value beside the tensors, by name; all must be there.
+
+    Example:
+        >>> import torch
+        >>> from pfedes import Payload
+        >>> from pfedes.methods import TensorSpec, WireSpec, required
+        >>> spec = WireSpec((required({"w": TensorSpec((2, 3))}),), {"count": int})
+        >>> spec.check(Payload({"w": torch.zeros(2, 3)}, {"count": 7}))
+        >>> spec.check(Payload({"w": torch.zeros(3, 3)}, {"count": 7}))
+        Traceback (most recent call last):
+        pfedes.errors.WireError: tensor 'w' is [3, 3] float32, expected [2, 3] float32
+    """
 
     groups: tuple[Group, ...] = ()
     meta: Mapping[str, MetaSpec] = field(default_factory=dict)
 
     def check(self, payload: Payload) -> None:
-        """Raises a WireError that names the first thing that does not belong."""
+        """Compares a payload with the list.
+
+        Args:
+            payload: What is about to leave, or has arrived.
+
+        Raises:
+            WireError: Something is missing, of another form, not finite or not listed; the message
+                names the first.
+        """
         forms = {name: TensorSpec.of(tensor) for name, tensor in payload.tensors.items()}
         for name, spec in self.check_forms(forms).items():
             spec.check_numbers(name, payload.tensors[name])
         _check_meta(self.meta, payload)
 
     def check_forms(self, forms: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
-        """The form that each tensor must have; a WireError names the first that has another."""
+        """Compares the forms of tensors with the list, before the tensors exist.
+
+        Args:
+            forms: The form of each tensor, by name.
+
+        Returns:
+            The form that each tensor must have.
+
+        Raises:
+            WireError: A tensor is missing, of another form or not listed.
+        """
         listed: set[str] = set().union(*(group.names() for group in self.groups))
         for name in forms:
             if name not in listed:
@@ -142,14 +179,18 @@ class WireSpec:
 
     @property
     def most_bytes(self) -> int:
-        """The size of all tensors together, each group in its largest form."""
+        """The size in bytes of all tensors together, each group in its largest form."""
         return sum(
             max(sum(tensor.most_bytes for tensor in option.values()) for option in group.options)
             for group in self.groups
         )
 
     def within(self, other: "WireSpec") -> bool:
-        """Whether another allow-list lets everything pass that this one does."""
+        """Returns whether another allow-list lets everything pass that this one does.
+
+        Args:
+            other: The other allow-list.
+        """
         return self._tensors() <= other._tensors() and self.meta.items() <= other.meta.items()
 
     def _tensors(self) -> set[tuple[str, TensorSpec]]:

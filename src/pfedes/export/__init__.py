@@ -32,9 +32,21 @@ def export_model(
     onnx: bool = False,
     progress: Progress = silent,
 ) -> Path:
-    """Writes weights, a model card and what loads them without pfedes into a new directory.
+    """Writes a client's model as files that work without pfedes.
 
-    The directory appears when its files are proved to predict as the model does.
+    The directory appears only after the files have been loaded again and predict as the model does.
+
+    Args:
+        personal: The model, from `Run.personal`.
+        directory: The directory to create.
+        onnx: Whether to write `model.onnx` as well, which needs the extra `onnx`.
+        progress: Called with a label, the number of steps done and their total.
+
+    Returns:
+        The directory.
+
+    Raises:
+        ConfigError: The model cannot be exported, the directory exists, or an extra is missing.
     """
     directory = Path(directory)
     if onnx:

@@ -9,22 +9,49 @@ from pfedes.results.summary import Row
 
 
 class Listener:
-    """Hears what happens in a run. Every method does nothing; override what matters."""
+    """Is told what happens in a run. Every method does nothing; override those you need."""
 
     def working(self, label: str, done: int, total: int) -> None:
-        """A long step (decoding data, evaluating all clients) got further."""
+        """A long step, such as decoding data or evaluating all clients, has advanced.
+
+        Args:
+            label: What is done.
+            done: How many steps are done.
+            total: How many there are.
+        """
 
     def planned(self, plan: Plan) -> None:
-        """A big run is about to begin; this is what it will take."""
+        """A large run is about to begin.
+
+        Args:
+            plan: The time, memory and disk space that it is expected to take.
+        """
 
     def started(self, run: Run) -> None:
-        """The run is on disk: new, or resumed."""
+        """The run directory exists: it was created, or the run is resumed.
+
+        Args:
+            run: The run as it is now.
+        """
 
     def round_started(self, round: int, clients: Sequence[str]) -> None:
-        """These clients were selected."""
+        """A round begins.
+
+        Args:
+            round: Its number, from 1.
+            clients: Names of the selected clients.
+        """
 
     def client_done(self, verdict: Verdict) -> None:
-        """A client's answer came in and was examined."""
+        """A client's answer was accepted, rejected or failed.
+
+        Args:
+            verdict: The task, the answer and what became of it.
+        """
 
     def round_done(self, row: Row) -> None:
-        """The round is committed."""
+        """A round is committed.
+
+        Args:
+            row: Its row of `rounds.jsonl`.
+        """

@@ -66,8 +66,23 @@ def uniform(names: Sequence[str], count: int, rng: np.random.Generator) -> Itera
 class Federation:
     """Trains the clients of a configuration, round by round.
 
-    Nothing is written before `run` is called. From then on a round is either committed or did not
-    happen, and `Federation.resume` goes on after the last one that was.
+    Nothing is written before `run` is called. From then on every round is committed as a whole, and
+    `Federation.resume` continues after the last committed one.
+
+    Args:
+        config: What to run; `configure` builds it.
+        out: The run directory to create; by default a new one below `runs/`.
+        select: Chooses the clients of a round from their names, the number to choose and a random
+            generator.
+        fleet: Creates what trains the clients, from the simulation and the clients' store.
+        listener: Is told about the progress of the run.
+        fewest: Number of clients that must be there in round 1; by default all.
+
+    Example:
+        ```python
+        run = Federation(configure(clients=5, rounds=3)).run()
+        run.summary["mean_accuracy"]
+        ```
     """
 
     def __init__(
@@ -80,7 +95,6 @@ class Federation:
         listener: Listener | None = None,
         fewest: int | None = None,
     ) -> None:
-        """`fewest` clients must be there to begin with; all of them, unless it is given."""
         self.config = config.settled()
         data = config.data.source.partition(":")[0]
         self.directory = (
@@ -108,13 +122,24 @@ class Federation:
         fleet: FleetMaker = make_fleet,
         listener: Listener | None = None,
     ) -> "Federation":
-        """The federation of a run directory, ready to continue.
+        """Opens a run directory to continue it: call `run` on the result.
 
-        `rounds` sets a new total; `from_round` goes back to a round that is still kept; with
-        `cluster` the rest is done there, with the certificates in the directory `tls`; `data_dir`
-        is where the data lies now, if it has moved. What the run names of somebody's own (models,
-        data, methods, a cluster) is used only if a run of this user recorded it on this machine,
-        or with `trust_code`, which records it.
+        Args:
+            directory: The run directory.
+            rounds: New total number of rounds.
+            from_round: Round to go back to, which must still be kept.
+            cluster: Address of a Dask scheduler to continue on.
+            tls: Directory with the certificates of that cluster.
+            data_dir: Directory of the data, if it has moved.
+            trust_code: Whether to import models, data and methods that the run names, and to
+                connect to its cluster, although no run of yours recorded them on this machine.
+            select: As for a new federation.
+            fleet: As for a new federation.
+            listener: As for a new federation.
+
+        Raises:
+            StoreError: The directory holds no run, or the run cannot be continued like this.
+            DamageError: A file is damaged; the message names a round to go back to.
         """
         store = RunStore.open(Path(directory))
         file = store.directory / "config.toml"
@@ -140,7 +165,13 @@ class Federation:
         return federation
 
     def run(self) -> Run:
-        """Does all rounds that are left and returns the run."""
+        """Trains all remaining rounds, writes the run directory, and returns the run.
+
+        Raises:
+            MethodError: The method cannot serve a client; raised before anything is written.
+            FailedRunError: The method's code failed at the server or at every client.
+            StoreError: The run directory is taken, or in use by another process.
+        """
         if self._resumed is None:
             refuse_if_taken(self.directory)
         # What the server computes depends on the number of threads as clients' work does.

@@ -31,7 +31,24 @@ from pfedes.section import Section
 
 
 class MethodConfig(Section):
-    """A method's hyper-parameters; every field names the symbol of the paper."""
+    """Base of a method's hyper-parameters: a frozen pydantic model.
+
+    Give every field a default, a range and a description that names the paper's symbol; fields
+    become keys of `[method]`, options of `--set method.KEY` and lines of `pfedes config`.
+
+    Attributes:
+        name: The name of the method in configurations and run directories.
+
+    Example:
+        >>> from typing import Literal
+        >>> from pydantic import Field
+        >>> from pfedes import MethodConfig
+        >>> class MineConfig(MethodConfig):
+        ...     name: Literal["mine"] = "mine"
+        ...     keep: float = Field(0.5, ge=0, le=1, description="rho, the share that stays")
+        >>> MineConfig(keep=0.25).keep
+        0.25
+    """
 
     local_epochs: ClassVar[tuple[str, ...]] = ()
     """The keys that say how many epochs a client trains besides `train.epochs`."""
@@ -39,13 +56,26 @@ class MethodConfig(Section):
     name: str
 
     def settled(self, train: TrainConfig) -> Self:
-        """The configuration with everything fixed that depends on others when a run is made."""
+        """Fixes values that depend on other settings, when a run is created.
+
+        Args:
+            train: The settings of local training.
+
+        Returns:
+            The configuration that the run records.
+        """
         return self
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something a method cannot serve, and what would help."""
+    """A client that a method cannot serve.
+
+    Attributes:
+        client: Name of the client.
+        what: What is wrong with it.
+        remedy: What would help.
+    """
 
     client: str
     what: str
@@ -62,7 +92,13 @@ def in_one_line(problems: Sequence[Problem]) -> str:
 
 @dataclass(frozen=True)
 class Upload:
-    """What a client sends back, and the mean training loss of its model in the last epoch."""
+    """What `Method.client_round` returns.
+
+    Attributes:
+        loss: Mean training loss of the client's model in the last local epoch.
+        tensors: Tensors to send to the server, by name; empty to send nothing.
+        meta: Values to send beside them: class ids, counts, numbers.
+    """
 
     loss: float
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -71,7 +107,12 @@ class Upload:
 
 @dataclass(frozen=True)
 class Received:
-    """An upload that passed every check, as `aggregate` sees it."""
+    """An upload that passed every check, as `Method.aggregate` receives it.
+
+    Attributes:
+        card: The client's card, with `card.samples` for weighting.
+        payload: What the client sent.
+    """
 
     card: Card
     payload: Payload
@@ -79,7 +120,12 @@ class Received:
 
 @dataclass(frozen=True)
 class Wire:
-    """The allow-lists of both directions, as far as the method has a say."""
+    """The allow-lists of a method, for one client.
+
+    Attributes:
+        down: What the server may send to the client.
+        up: What the client may send to the server.
+    """
 
     down: WireSpec
     up: WireSpec
@@ -92,7 +138,27 @@ Need = Literal["parameters", "classes", "labels", "width"]
 
 
 class Method(ABC, Generic[C]):
-    """Base of all methods. The defaults are those of a method that shares nothing."""
+    """Base of all methods: what travels, and what both sides do with it.
+
+    Override `client_round`, and whatever else the method needs; without more, it shares nothing.
+    A method object serves all clients, possibly in several processes, and must keep nothing
+    between calls: clients keep tensors in `client.kept`, the server in its state.
+
+    Args:
+        config: The hyper-parameters; by default `Config(**hyper_parameters)`.
+        hyper_parameters: Fields of the method's `Config`.
+
+    Raises:
+        ConfigError: A hyper-parameter is unknown or out of range.
+
+    Example:
+        >>> from pfedes import PFedES
+        >>> PFedES(mu=0.2).config.mu
+        0.2
+        >>> PFedES(mu=2)
+        Traceback (most recent call last):
+        pfedes.errors.ConfigError: PFedES: mu: Input should be less than or equal to 0.5
+    """
 
     Config: ClassVar[type[MethodConfig]]
     display_name: ClassVar[str] = ""
@@ -112,54 +178,114 @@ class Method(ABC, Generic[C]):
 
     @property
     def name(self) -> str:
+        """The method's name in configurations and run directories."""
         return self.config.name
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What the method must find on a client's card besides name, samples and shape."""
+        """What the method reads from a card besides name, samples and shape.
+
+        Any of `"labels"` (class ids), `"classes"` (ids with counts), `"width"` (of the
+        representation) and `"parameters"` (names and shapes of the model). Clients send no more.
+        """
         return frozenset()
 
     @property
     def averages_parameters(self) -> bool:
-        """Whether uploads are parameters that any rule of `[aggregation]` can combine."""
+        """Whether uploads are parameters that every rule of `[aggregation]` can combine."""
         return False
 
     def client_epochs(self, ctx: Context) -> int:
-        """The most epochs that a client trains any model for in a round.
+        """The largest number of epochs for which a client trains any model in a round.
 
         A participant's `limits.epochs` is compared with it.
+
+        Args:
+            ctx: The round and the settings of the run.
         """
         own = (int(getattr(self.config, key)) for key in self.config.local_epochs)
         return max([ctx.train.epochs, *own])
 
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
-        """Before round 1: which clients this method cannot serve, and the remedy."""
+        """Names the clients that the method cannot serve, before round 1.
+
+        Args:
+            cards: The cards of all clients, sorted by name.
+            ctx: The round, 0, and the settings of the run.
+
+        Returns:
+            One problem with its remedy per unserved client; any ends the run with exit code 2.
+        """
         return []
 
     def start(self, cards: Sequence[Card], ctx: Context) -> State:
-        """What the server holds before round 1."""
+        """Creates the server's state before round 1.
+
+        Args:
+            cards: The cards of all clients, sorted by name.
+            ctx: The round, 0, and the settings of the run; draw random numbers from `ctx.streams`.
+
+        Returns:
+            The state, which `download` and `aggregate` receive.
+        """
         return State()
 
     def prepare(self, client: Client, ctx: Context) -> None:
-        """Puts into `client.kept` what it keeps besides its model, at its first selection."""
+        """Puts into `client.kept` what a client keeps besides its model.
+
+        Called once per client, when it is selected for the first time.
+
+        Args:
+            client: The client, with its initial model.
+            ctx: The round and the settings of the run.
+        """
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
-        """What this client is sent."""
+        """Creates what the server sends to a client.
+
+        Args:
+            state: The server's state.
+            card: The client's card; `card.accepted` is its last accepted round, 0 if none.
+            ctx: The round and the settings of the run.
+        """
         return Payload()
 
     @abstractmethod
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
-        """The client's local work. Reads as the paper's algorithm."""
+        """Does a client's local work. Reads as the paper's algorithm.
+
+        Must depend only on the arguments; random numbers come from `ctx.streams`.
+
+        Args:
+            client: The client, as it was after its last accepted round. Train `client.model` in
+                place, and keep other tensors in `client.kept`.
+            download: What `download` created, after the client's checks.
+            ctx: The round and the settings of the run.
+
+        Returns:
+            The loss and what to send. It must be on the allow-list of `allowed`.
+        """
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """The server's new state. Uploads come sorted by client name."""
+        """Creates the server's new state.
+
+        Args:
+            state: The present state; do not change it.
+            uploads: The accepted uploads, sorted by client name; at least one.
+            ctx: The round and the settings of the run.
+        """
         return state
 
     def change(self, upload: Received, download: Payload, ctx: Context) -> Tensors:
-        """What an upload would change, for methods that average parameters.
+        """Computes the change that an upload asks for, which `aggregation.max_norm` bounds.
 
         The default subtracts the download, name by name. A method whose uploads have other names
         than its downloads must override it; this is checked before round 1.
+
+        Args:
+            upload: An upload that passed all other checks.
+            download: What its client was sent.
+            ctx: The round and the settings of the run.
         """
         sent = download.tensors
         return {
@@ -169,26 +295,49 @@ class Method(ABC, Generic[C]):
         }
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
-        """The model that is evaluated, exported and predicted with.
+        """Returns the model that is evaluated, exported and used for predictions.
 
-        `download` is what the client would be sent now, or None where the method is not evaluated
-        after aggregation.
+        Args:
+            client: The client after its last accepted round.
+            download: What the client would be sent now; None if the method is not evaluated after
+                aggregation.
+            ctx: The round and the settings of the run.
         """
         return client.model
 
     def evaluated_after_aggregation(self, ctx: Context) -> bool:
-        """Whether the headline is measured on all clients with what they would be sent now."""
+        """Whether all clients are evaluated after every aggregation, with a fresh download.
+
+        Args:
+            ctx: The settings of the run; `ctx.after_aggregation` is the user's choice.
+        """
         return ctx.after_aggregation
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        """Everything that may travel between the server and this client."""
+        """Lists everything that may travel between the server and a client.
+
+        Both sides compare every payload with it and refuse anything else.
+
+        Args:
+            card: The client's card.
+            ctx: The round and the settings of the run.
+        """
         return Wire(down=WireSpec(), up=WireSpec())
 
 
 def averaged(
     uploads: Sequence[Received], ctx: Context, averaging: Averaging = "weighted"
 ) -> dict[str, Tensor]:
-    """The uploads as one: their mean, by training samples or plain, or as configured."""
+    """Combines uploads into one: their mean, or by the configured robust rule.
+
+    Args:
+        uploads: Accepted uploads with the same tensors.
+        ctx: The round and the settings of the run; `ctx.aggregation` names the rule.
+        averaging: `"weighted"` by training samples, or `"uniform"`.
+
+    Returns:
+        The combined tensors, by name.
+    """
     tensors = [upload.payload.tensors for upload in uploads]
     return combine(tensors, weights(uploads, ctx, averaging), ctx.aggregation)
 

@@ -11,9 +11,19 @@ REPRESENTATION = 500
 
 
 class CNN(nn.Module):
-    """Two convolutions and three linear layers; CNN-1..5 differ in `conv2` and `fc1` only.
+    """The networks of the paper: two convolutions and three linear layers.
 
-    Any image of 16x16 or more will do: the first linear layer follows the input.
+    CNN-1 to CNN-5 differ in `conv2` and `fc1` only.
+
+    Args:
+        classes: Number of classes.
+        shape: Shape of one image, (channels, height, width), 16x16 pixels or more.
+        conv2: Channels of the second convolution.
+        fc1: Outputs of the first linear layer.
+        representation: Outputs of the second linear layer.
+
+    Raises:
+        ModelError: The shape is not that of an image, or too small.
     """
 
     def __init__(
@@ -39,7 +49,11 @@ class CNN(nn.Module):
         self.fc3 = nn.Linear(representation, classes)
 
     def represent(self, x: Tensor) -> Tensor:
-        """The numbers, 500 in the paper, that the last layer classifies."""
+        """Computes the representation that the last layer classifies.
+
+        Args:
+            x: Images, (n, channels, height, width).
+        """
         # The greatest is the same before and after ReLU; after it, a quarter is left to go through.
         x = F.relu(F.max_pool2d(self.conv1(x), 2), inplace=True)
         x = F.relu(F.max_pool2d(self.conv2(x), 2), inplace=True)
@@ -47,5 +61,10 @@ class CNN(nn.Module):
         return F.relu(self.fc2(x), inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Computes the logits.
+
+        Args:
+            x: Images, (n, channels, height, width).
+        """
         logits: Tensor = self.fc3(self.represent(x))
         return logits

@@ -54,9 +54,24 @@ def head_parameters(model: nn.Module) -> frozenset[str]:
 def represent(
     model: nn.Module, x: Tensor, fuse: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The representation, which is the input of the head, and the logits, from one pass.
+    """Runs a model once and returns its representation, the input of its head, and the logits.
 
-    With `fuse`, the head classifies what that makes of the representation, which is then returned.
+    Args:
+        model: A model that ends with a linear layer, its head.
+        x: A batch of inputs.
+        fuse: Changes the representation before the head classifies it; the changed one is returned.
+
+    Raises:
+        ModelError: The model has no linear layer that could be its head.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from pfedes.methods import represent
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> representation, logits = represent(model, torch.zeros(5, 4))
+        >>> representation.shape, logits.shape
+        (torch.Size([5, 3]), torch.Size([5, 2]))
     """
     with _listening(head_of(model), fuse) as heard:
         logits: Tensor = model(x)

@@ -27,7 +27,13 @@ def result_files(
 
 
 def write_results(run: Run, simulation: Simulation | None = None, *, report: bool = True) -> None:
-    """Writes `summary.json` and, if wanted, `report.html` into the run's directory."""
+    """Writes `summary.json` and `report.html` into the run's directory.
+
+    Args:
+        run: The run.
+        simulation: The run's data and clients, if they are at hand; else they are loaded.
+        report: Whether to write `report.html`.
+    """
     publish_results(run, result_files(run, simulation, report=report))
 
 

@@ -36,18 +36,34 @@ Named = tuple[list[str], Tensor]
 
 
 class Prediction(NamedTuple):
-    """One class that an input may be of. Rows of numbers are called `file:1`, `file:2`, ..."""
+    """One likely class of an input.
+
+    Attributes:
+        file: The file; rows of files of numbers are named `file:1`, `file:2` and so on.
+        label: Name of the class.
+        probability: Its probability, 0 to 1.
+        flags: Unusual values and categories in a row of a table.
+    """
 
     file: str
     label: str
     probability: float
     flags: tuple[str, ...] = ()
-    """What is unusual about a row of a table: values and categories that training never had."""
 
 
 @dataclass(frozen=True)
 class PersonalModel:
-    """What a client uses after training, wherever it was found."""
+    """A client's model after training, with everything needed to use it. See `Run.personal`.
+
+    Attributes:
+        model: The torch module, in evaluation mode.
+        class_names: Names of the classes, in the order of the logits.
+        prepare: Maps raw inputs to those of the model.
+        shape: Shape of one input, channels first.
+        facts: What a model card says: run, round, data, samples and scores.
+        untrained: Builds a participant's own network without its weights; None for built-in ones.
+        table: How named columns of a table become inputs; None without a table.
+    """
 
     model: nn.Module
     class_names: tuple[str, ...]
@@ -55,20 +71,25 @@ class PersonalModel:
     shape: Shape
     facts: Provenance
     untrained: Callable[[], nn.Module] | None = None
-    """Builds the network of somebody's own as it was before; None for those of pfedes."""
     table: Preprocess | None = None
-    """How rows of a table with named columns become inputs; None if it learned from none."""
 
     def __post_init__(self) -> None:
         self.model.eval()
 
     @property
     def sees_pictures(self) -> bool:
-        """Whether it was trained on pixels, and not on numbers that somebody made."""
+        """Whether the model was trained on pixels, not on other numbers."""
         return isinstance(self.prepare, Normaliser)
 
     def probabilities(self, inputs: Tensor) -> Tensor:
-        """Of every class, for pixels 0..255 (n, height, width, channels) or numbers (n, *shape)."""
+        """Computes the probabilities of all classes.
+
+        Args:
+            inputs: Pixels 0 to 255, (n, height, width, channels), or numbers, (n, *shape).
+
+        Returns:
+            Probabilities, (n, classes).
+        """
         with torch.no_grad():
             outputs: Tensor = self.model(self.prepare(inputs))
         return outputs.softmax(dim=1)
@@ -81,11 +102,17 @@ class PersonalModel:
         columns_by_position: bool = False,
         progress: Progress = silent,
     ) -> list[Prediction]:
-        """The `top` likeliest classes of each input, the likeliest first.
+        """Predicts the classes of images or rows in files.
 
-        Pictures, a directory standing for all pictures below it, sorted; or, for a model of
-        numbers, .npy and .csv files. All must be readable. A model of a table finds columns by
-        their names, unless the files have no header and `columns_by_position` says so.
+        Args:
+            files: Images and directories of images; for a model of numbers, `.npy` and `.csv`.
+            top: Number of classes for each input, the likeliest first.
+            columns_by_position: Whether files of a table have no header, so that columns are not
+                found by name.
+            progress: Called with a label, the number of inputs done and their total.
+
+        Raises:
+            DataError: A file cannot be read or does not fit; nothing is predicted then.
         """
         if self.table is not None:
             return self._table_rows(self.table, list(map(Path, files)), top, columns_by_position)

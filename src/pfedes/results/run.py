@@ -36,12 +36,18 @@ def open_run(
     data_dir: Path | str | None = None,
     trust_code: bool = False,
 ) -> "Run":
-    """Opens a run directory for reading, also while the run is at work.
+    """Opens a run directory for reading, also while the run continues.
 
-    `progress` hears of data that must be decoded again when it is needed; `data_dir` is where the
-    data lies now, if it has moved. What the run names of somebody's own (models, data, methods) is
-    imported only when a model is asked for, and only if a run of this user recorded it on this
-    machine; with `trust_code` it is imported anyway.
+    Args:
+        directory: The run directory.
+        progress: Called with a label, steps done and their total when data must be decoded.
+        data_dir: Directory of the data, if it has moved.
+        trust_code: Whether to import models, data and methods that the run names although no run of
+            yours recorded them on this machine. They are imported when a model is asked for.
+
+    Raises:
+        StoreError: The directory holds no run.
+        DamageError: A file is damaged; the message names a round to go back to.
     """
     store = RunStore.open(Path(directory))
     try:
@@ -56,7 +62,22 @@ def check_federation(store: RunStore, config: Config) -> None:
 
 
 class Run:
-    """What was committed until the moment it was opened."""
+    """A run as it was when it was opened: its rows, its result, and its clients' models.
+
+    `open_run` opens one.
+
+    Attributes:
+        directory: The run directory.
+        config: The configuration.
+        rounds: The rows of `rounds.jsonl`: one per round.
+        clients: The rows of `clients.jsonl`: one per asked client and round.
+
+    Args:
+        store: The run directory.
+        progress: As for `open_run`.
+        data_dir: As for `open_run`.
+        trust_code: As for `open_run`.
+    """
 
     def __init__(
         self,
@@ -80,27 +101,27 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done, or patience has run out."""
+        """Whether all rounds are done, or the run stopped early by `train.patience`."""
         return self.manifest.ends(self.config.train.rounds, self.config.train.patience)
 
     @property
     def trained(self) -> bool:
-        """Whether any round succeeded: if none did, accuracies are those of untrained models."""
+        """Whether any round succeeded. If not, accuracies are those of untrained models."""
         return any(row["status"] == "ok" for row in self.rounds)
 
     def why_untrained(self) -> str:
-        """A reason for which no round succeeded."""
+        """Returns why no round succeeded, in one line."""
         reasons = [row["reason"] for row in self.clients if row["reason"]]
         return f"no round succeeded{f': {reasons[0]}' if reasons else ''}"
 
     @property
     def environment(self) -> dict[str, Any]:
-        """What the run began on."""
+        """The content of `environment.json`: versions, processor, command and digests."""
         return self.store.environment()
 
     @property
     def summary(self) -> Row:
-        """The result in one object, as in `summary.json`."""
+        """The result, as in `summary.json`; accuracies are fractions."""
         with self.reading_rows():
             return summarise(
                 method=self.config.method.name,
@@ -114,9 +135,16 @@ class Run:
             )
 
     def difference(self, other: "Run") -> Difference:
-        """How far this run's clients are ahead of the same clients in another, with an interval.
+        """Compares this run with another, client by client.
 
-        A StoreError if the two do not have the same clients: same data, partition and seed.
+        Args:
+            other: A run with the same data, partition and seed.
+
+        Returns:
+            The mean difference in accuracy with its 95 % interval.
+
+        Raises:
+            StoreError: The runs do not have the same clients.
         """
         mine, theirs = (
             (sorted(run.manifest.clients), run.environment["data"], run.config.seed)
@@ -131,7 +159,7 @@ class Run:
 
     @contextmanager
     def reading_rows(self) -> Iterator[None]:
-        """Rows may come from anywhere: one without what it must have is damage, and says so."""
+        """Reports an incomplete row as damage of the run, within a `with` block."""
         try:
             yield
         except (KeyError, TypeError, ValueError) as error:
@@ -178,16 +206,27 @@ class Run:
 
     @property
     def original(self) -> Simulation:
-        """The same, or a StoreError if the data is no longer what the run was trained on.
+        """The run's clients with their data.
 
-        Other data has other classes and other statistics: right weights would predict wrongly.
+        Raises:
+            StoreError: The data is no longer what the run was trained on. Classes and statistics
+                would differ, and a model would predict wrongly.
         """
         simulation = self.simulation
         self.store.check_data(simulation.population.digest)
         return simulation
 
     def model(self, client: str, *, best: bool = False) -> nn.Module:
-        """A client's personal model after the last round, or after the best by validation."""
+        """Loads a client's personal model.
+
+        Args:
+            client: Name of the client.
+            best: Whether to take the best round by validation instead of the last.
+
+        Raises:
+            StoreError: There is no such client, or no best round.
+            DamageError: A file is damaged.
+        """
         manifest, simulation = self._committed(client, best), self.stored or self.original
         version = manifest.clients[client].version
         download = self._download(client, manifest, simulation)
@@ -195,7 +234,14 @@ class Run:
         return restored(simulation, self.store.clients, task)[1]
 
     def client(self, name: str) -> tuple[Client, Payload]:
-        """A client as it was after the last round, and what it would be sent now."""
+        """Restores a client after the last round, with its data.
+
+        Args:
+            name: Name of the client.
+
+        Returns:
+            The client, and what it would be sent now.
+        """
         manifest, simulation = self._committed(name, best=False), self.original
         version = manifest.clients[name].version
         download = self._download(name, manifest, simulation)
@@ -203,10 +249,17 @@ class Run:
         return restored(simulation, self.store.clients, task)[0], download
 
     def personal(self, client: str = "", *, best: bool = False) -> PersonalModel:
-        """A client's model with all it takes to predict with it or export it.
+        """Loads a client's model with everything needed to predict with it or export it.
 
-        The name may be left out where there is but one client. Of a run that goes on it is the
-        model of the latest round, though that may have come after the run was opened.
+        If the run has continued since it was opened, this may be the model of a later round.
+
+        Args:
+            client: Name of the client; optional if there is only one.
+            best: Whether to take the best round by validation instead of the last.
+
+        Raises:
+            StoreError: There is no such client, or no best round.
+            DamageError: A file is damaged.
         """
         client = client or self._only_client()
         manifest = self._committed(client, best)
@@ -278,7 +331,7 @@ class Run:
         return Moment(manifest.run, manifest.round, version, best, answers, self.environment)
 
     def reopened(self) -> "Run":
-        """The same run as it is on disk now."""
+        """Returns the same run as it is on disk now."""
         return Run(
             RunStore(self.directory), self._progress, self._data_dir, trust_code=self._trust_code
         )

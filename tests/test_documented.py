@@ -1,0 +1,95 @@
+"""Everything behind the public doors says what it takes, and its examples are true."""
+
+import doctest
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import pfedes
+from pfedes import methods
+
+DOORS: tuple[ModuleType, ...] = (pfedes, methods)
+NAMES = [(door, name) for door in DOORS for name in door.__all__ if name != "__version__"]
+
+
+def parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A public function, or a public class with the functions and properties that it defines."""
+    yield name, value
+    if not inspect.isclass(value):
+        return
+    for key, member in vars(value).items():
+        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        if not key.startswith("_") and inspect.isfunction(function):
+            yield f"{name}.{key}", function if not isinstance(member, property) else member
+
+
+def arguments(value: Any) -> list[str]:
+    if isinstance(value, property) or (inspect.isclass(value) and issubclass(value, BaseModel)):
+        return []  # every key of a configuration has a description
+    if inspect.isclass(value) and "__init__" not in vars(value):
+        return []  # takes what its base takes
+    parameters = list(inspect.signature(value).parameters.values())
+    return [p.name for p in parameters if p.name not in ("self", "cls")]
+
+
+def missing(name: str, value: Any, owner: Any) -> list[str]:
+    """What a docstring leaves out. What overrides another may leave it to that one."""
+    text = inspect.getdoc(value) or ""
+    if not text:
+        return [f"{name} has no docstring"]
+    bases = owner.__mro__[1:] if inspect.isclass(owner) else ()
+    key = name.rpartition(".")[2]
+    inherited = bases if value is owner else [getattr(base, key, None) for base in bases]
+    text += "".join(inspect.getdoc(base) or "" for base in inherited)
+    absent = [argument for argument in arguments(value) if f"\n    {argument}: " not in f"\n{text}"]
+    return [f"{name}: {argument} is not documented" for argument in absent]
+
+
+@pytest.mark.parametrize(("door", "name"), NAMES, ids=[name for _, name in NAMES])
+def test_arguments_are_documented(door: ModuleType, name: str) -> None:
+    value = getattr(door, name)
+    owner = value if inspect.isclass(value) else None
+    found = [line for part, it in parts(name, value) for line in missing(part, it, owner)]
+    assert found == []
+
+
+def test_keys_of_configurations_are_documented() -> None:
+    for method in methods.METHODS.values():
+        for key, field in method.Config.model_fields.items():
+            assert key == "name" or field.description, f"{method.__name__}: {key}"
+
+
+def test_what_is_left_out_is_found() -> None:
+    def silent(x: int) -> None: ...
+
+    def half(x: int, y: int) -> None:
+        """Adds.
+
+        Args:
+            x: One.
+        """
+
+    assert missing("silent", silent, None) == ["silent has no docstring"]
+    assert missing("half", half, None) == ["half: y is not documented"]
+
+
+def modules() -> set[str]:
+    """Where the public names are defined."""
+    found = {getattr(getattr(door, name), "__module__", "") for door, name in NAMES}
+    return {module for module in found if module.startswith("pfedes")}
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_examples_are_true(module: str) -> None:
+    assert doctest.testmod(import_module(module)).failed == 0
+
+
+def test_there_are_examples() -> None:
+    finder = doctest.DocTestFinder()
+    tests = [test for module in modules() for test in finder.find(import_module(module))]
+    assert sum(len(test.examples) > 0 for test in tests) > 8
