@@ -3,31 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pfedes import configure
 from pfedes.reproduction.experiment import Results
 from pfedes.reproduction.experiments.leaderboard import BEST, show, wanted
 from pfedes.reproduction.experiments.tables import show as show_table
 from pfedes.reproduction.record import Record
 from pfedes.reproduction.scale import LAPTOP, SMOKE
 from pfedes.reproduction.scenario import LISTED, Setting
-from pfedes.results.summary import Row
+from records import record
 
 CLIENTS = [0.5, 0.6, 0.7, 0.8]
-
-
-class Made(Record):
-    """A run that never took place; its best round has 90 %."""
-
-    best_selected = 0.9
-
-
-def record(accuracies: list[float], seed: int, **costs: int) -> Record:
-    mean = sum(accuracies) / len(accuracies)
-    rows: list[Row] = [{"accuracy": value, "val_accuracy": value} for value in (0.1, mean)]
-    summary = {"mean_accuracy": mean, "accuracies": accuracies, "initial_accuracy": 0.1}
-    summary |= {"last10_accuracy": mean, "failed_clients": []}
-    summary |= {"floats_up": 10, "floats_down": 20, "flops": 300, **costs}
-    return Made(Path(), configure(seed=seed), summary, rows)
 
 
 class Several(Results):

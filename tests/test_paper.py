@@ -128,6 +128,7 @@ MADE: dict[str, tuple[list[str], list[str]]] = {
     ),
     "claims": (["claims"], []),
     "ablation": (["ablation"], []),
+    "sharing": (["sharing"], []),
     "rules": (["rules"], ["rules"]),
     "leaderboard": ([*DATA], []),
     "theory": (["constants", "proof"], ["lemma", "gradients", "learning_rate"]),

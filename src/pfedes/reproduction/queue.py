@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pfedes.reproduction.experiment import Experiment
 from pfedes.reproduction.experiments.ablation import ABLATION
+from pfedes.reproduction.experiments.sharing import SHARING
 from pfedes.reproduction.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
 from pfedes.reproduction.experiments.tables import seeds_of, setting
 from pfedes.reproduction.runner import Campaign
@@ -69,6 +70,7 @@ STAGES = (
         LAPTOP,
         of(NONIID, PARTICIPATING, SENSITIVITY),
     ),
+    Stage("e", "what makes sharing pay, CIFAR-100", CONVERGED, of(SHARING)),
     Stage("f", "heterogeneous, N=50", CONVERGED, lambda _: heterogeneous(50, *DATA)),
     Stage("g", "heterogeneous, N=10", CONVERGED, lambda _: heterogeneous(10, *DATA)),
 )

@@ -17,6 +17,7 @@ def experiments() -> "dict[str, Experiment]":
     from pfedes.reproduction.experiments.leaderboard import LEADERBOARD
     from pfedes.reproduction.experiments.models import MODELS_TABLE
     from pfedes.reproduction.experiments.rules import RULES
+    from pfedes.reproduction.experiments.sharing import SHARING
     from pfedes.reproduction.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
     from pfedes.reproduction.experiments.tables import HETEROGENEOUS, HOMOGENEOUS
     from pfedes.reproduction.experiments.tradeoff import TRADEOFF
@@ -26,7 +27,7 @@ def experiments() -> "dict[str, Experiment]":
     known = (
         *(MODELS_TABLE, HETEROGENEOUS, HOMOGENEOUS, CONVERGENCE, INDIVIDUAL, TRADEOFF, TSNE),
         *(ENHANCED, NONIID, PARTICIPATING, SENSITIVITY, CLAIMS),
-        *(ABLATION, RULES, LEADERBOARD, THEORY),
+        *(ABLATION, SHARING, RULES, LEADERBOARD, THEORY),
     )
     return {experiment.name: experiment for experiment in known}
 
