@@ -7,8 +7,10 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from pfedes import ConfigError, MethodError, open_run
+from pfedes.core.payload import Payload
 from pfedes.deploy.coordinator.fleet import (
     CalledOffError,
+    NoMessage,
     untold,
 )
 from pfedes.deploy.coordinator.layout import Layout
@@ -88,3 +90,25 @@ def test_a_newcomer_who_does_not_fit_is_left_out_alone(
     run = sites.coordinate()
     assert run.manifest.clients.keys() == {"ada", "ben", "dan"}
     assert "cleo is not admitted: cleo" in caplog.text
+
+
+def test_a_command_that_is_killed_in_a_round_repeats_that_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had come in of it is lost with the command; the rounds before it are not."""
+    sites = Sites(Layout(tmp_path / "federation"))
+    answer = sites.answer
+
+    def killed(site: str, kind: str) -> Payload | NoMessage:
+        if (site, kind) == ("ben", "answer") and sites.asked.count((site, kind)) == 2:
+            raise KeyboardInterrupt  # nothing of ours catches it, as nothing catches kill -9
+        return answer(site, kind)
+
+    monkeypatch.setattr(sites, "answer", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sites.coordinate()
+    monkeypatch.setattr(sites, "answer", answer)
+    assert [row["round"] for row in open_run(sites.layout.run).rounds] == [1]
+    assert [row["round"] for row in sites.coordinate().rounds] == [1, 2, 3]
+    rounds = sites.asked.count(("ben", "answer"))
+    assert rounds == 4  # the second one twice
