@@ -40,6 +40,7 @@ def test_large_answers_and_scores_after_aggregation(two_nodes: Cluster, tmp_path
 def test_begun_with_workers_and_resumed_on_a_cluster(
     two_nodes: Cluster, serial_result: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Two workers that import torch take the time."""
     begun: dict[str, Any] = {
         **SETTINGS,
         "train__rounds": 1,
@@ -124,6 +125,7 @@ def test_a_stopped_driver(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A driver that imports torch, and then a node, take the time."""
     cluster, gate = gated
     monkeypatch.setenv("PYTHONPATH", gate.environment["PYTHONPATH"])
     directory = tmp_path / "run"
@@ -143,6 +145,7 @@ def test_a_stopped_driver(
 
 
 def test_a_killed_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clusters and a driver, each of which imports torch, take the time."""
     gate = Gate(tmp_path / "gate")
     monkeypatch.setenv("PYTHONPATH", gate.environment["PYTHONPATH"])
     directory = tmp_path / "run"

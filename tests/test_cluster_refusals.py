@@ -47,6 +47,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_nodes_that_differ_are_named_and_left_out(crowd: Cluster, tmp_path: Path) -> None:
+    """Five nodes that import torch take the time."""
     settings: dict[str, Any] = {"train__rounds": 1}
     run = Federation(on(crowd, **settings), out=tmp_path / "run").run()
     said = log_of(run.directory)
@@ -155,6 +156,7 @@ def test_a_cluster_without_workers(tmp_path: Path, refused: Callable[[Config], l
 
 
 def test_the_only_worker_is_killed_and_another_comes(tmp_path: Path) -> None:
+    """Two nodes that import torch, one after the other, take the time."""
     settings = {"train__rounds": 2}
     gate = Gate(tmp_path / "gate")
     with Cluster(tmp_path / "cluster") as cluster:
@@ -180,6 +182,7 @@ def test_the_only_worker_is_killed_and_another_comes(tmp_path: Path) -> None:
 def test_workers_that_can_all_not_be_used(
     tmp_path: Path, refused: Callable[[Config], list[str]]
 ) -> None:
+    """A node that imports torch takes the time."""
     with Cluster(tmp_path / "cluster") as cluster:
         cluster.add("two-threads", "--no-nanny", "--nthreads", "2")
         cluster.wait_for(1)
@@ -207,6 +210,7 @@ class Deadly(Standalone):
 def test_code_of_ones_own_must_be_there_and_may_be_deadly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Five nodes that import torch take the time."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "deadly_there.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))

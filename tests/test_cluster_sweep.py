@@ -114,6 +114,7 @@ def test_the_command(
 
 
 def test_a_node_that_fails_has_its_cell_done_by_another(tmp_path: Path) -> None:
+    """Two nodes and a child for each cell, all of which import torch, take the time."""
     gate = Gate(tmp_path / "gate")
     with Cluster(tmp_path / "cluster") as cluster:
         for name in ("node1", "node2"):
@@ -151,6 +152,7 @@ def _has_no_child(node: Process) -> bool:
 def test_a_killed_driver_leaves_nothing_running_and_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A node, a driver and two children that import torch take the time."""
     gate = Gate(tmp_path / "gate")
     monkeypatch.setenv("PYTHONPATH", gate.environment["PYTHONPATH"])
     with Cluster(tmp_path / "cluster") as cluster:
@@ -174,6 +176,7 @@ def test_a_killed_driver_leaves_nothing_running_and_is_repeated(
 def test_data_is_sent_once_to_a_machine_that_lacks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Three nodes and a child that import torch take the time."""
     cifar_binary(tmp_path / "data" / "cifar10", "cifar10", rows=20)
     monkeypatch.setenv("PFEDES_DATA", str(tmp_path / "data"))
     settings: dict[str, Any] = {

@@ -38,6 +38,7 @@ def assert_same(run: Run, other: Run) -> None:
 
 
 def test_a_rehearsal_is_its_simulation_bit_for_bit(rehearsal: Path, tmp_path: Path) -> None:
+    """The rehearsal takes the time: a server, three participants and their jobs import torch."""
     run = open_run(rehearsal / "federation" / "run")
     alone = simulated(rehearsal, tmp_path / "simulated")
     assert_same(run, alone)
@@ -96,6 +97,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit(rehearsal: Path, tmp_path: Pa
 
 
 def test_killed_training_and_a_killed_server_change_nothing(ground: Ground, tmp_path: Path) -> None:
+    """Three jobs of FLARE one after another take the time."""
     ground.begin(train__rounds=2)
     ground.hold("ben", "cleo")
     with ground.serving() as coordinator:
@@ -127,7 +129,10 @@ def test_killed_training_and_a_killed_server_change_nothing(ground: Ground, tmp_
 def test_a_killed_participant_returns_and_a_new_one_is_admitted(
     ground: Ground, tmp_path: Path
 ) -> None:
-    """Both are let in between two rounds; the new one asks what it is good for, and leaves."""
+    """Both are let in between two rounds; the new one asks what it is good for, and leaves.
+
+    Three jobs of FLARE one after another take the time.
+    """
     ground.begin(train__rounds=4)
     file = write_participant(ground.home / "dan", "dan", 0, 4)
     file.write_text(f'{file.read_text()}methods = ["pfedes", "standalone"]\ncompare_alone = true\n')
@@ -164,6 +169,7 @@ def test_a_killed_participant_returns_and_a_new_one_is_admitted(
 
 
 def test_a_straggler_and_an_exception_cost_their_own_round_only(ground: Ground) -> None:
+    """A job of FLARE takes the time, and a timeout of 10 s."""
     ground.begin(train__rounds=3, federation__timeout=10)
     ground.hold("ada", "ben")
     with ground.serving() as coordinator:
@@ -214,6 +220,7 @@ ClientHost._check_reply = lambda self, task, reply, ctx: None
 
 
 def test_a_tensor_that_nobody_agreed_to_is_stopped_by_the_sites_filter(ground: Ground) -> None:
+    """A job of FLARE takes the time."""
     own = ground.home / "ben" / "own.py"
     code = own.read_text()
     own.write_text(code + LEAK)

@@ -142,7 +142,10 @@ def inner_socket(pid: int) -> Path:
 
 
 def test_nobody_answers_who_need_not(ground: Ground, tmp_path: Path) -> None:
-    """With everybody at work, who must finish all the same."""
+    """With everybody at work, who must finish all the same.
+
+    A job of FLARE takes the time.
+    """
     ground.begin(train__rounds=1)
     ground.hold("ada")
     with ground.serving() as coordinator:

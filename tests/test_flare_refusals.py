@@ -90,6 +90,7 @@ def client(ground: Ground, place: Path, kit: Path, name: str, whose: str) -> Eng
 
 
 def test_who_is_not_let_in(ground: Ground, server: Server, tmp_path: Path) -> None:
+    """A server of FLARE and three impostors, who are given some seconds, take the time."""
     layout = ground.layout
     other = Layout(tmp_path / "other")
     prepare(other, federation_of(("ben",), 1, configure(layout.config).federation.port))
@@ -129,6 +130,7 @@ def test_who_is_not_let_in(ground: Ground, server: Server, tmp_path: Path) -> No
 
 
 def test_a_job_that_brings_code(ground: Ground, server: Server, tmp_path: Path) -> None:
+    """A job of FLARE takes the time."""
     marker = tmp_path / "evil-was-here"
     job = tmp_path / "job"
     shutil.copytree(write_job(ground.layout, ["ada"]), job)
@@ -151,7 +153,10 @@ def test_a_job_that_brings_code(ground: Ground, server: Server, tmp_path: Path) 
 
 
 def test_a_method_that_was_not_agreed_to(ground: Ground, server: Server) -> None:
-    """ada alone agreed to it: the others say no, and nothing of theirs leaves."""
+    """ada alone agreed to it: the others say no, and nothing of theirs leaves.
+
+    A job of FLARE takes the time.
+    """
     layout = ground.layout
     before = {name: len(ground.seat(name).sent()) for name in NAMES}
     ground.change(method__name="fd", aggregation__max_norm=0)

@@ -22,6 +22,7 @@ def refusals(ground: Ground) -> int:
 
 
 def test_a_revoked_participant_is_out_at_once(ground: Ground, tmp_path: Path) -> None:
+    """Two jobs of FLARE, the second for who is admitted again, take the time."""
     federation = str(ground.layout.directory)
     stolen = shutil.copytree(ground.layout.kits / "ben", tmp_path / "stolen")
     ground.begin(train__rounds=ROUNDS, federation__timeout=600)
