@@ -41,6 +41,9 @@ SHARED = {
     "rehearsal": "flare",
     "ground": "flare",
     "everything": "paper",
+    "crowd": "crowd",
+    "browser": "pages",
+    "built": "pages",
 }
 
 # `make test` tries the same examples every time; `make test-all` looks for new ones.
@@ -96,6 +99,22 @@ def cifar() -> Path:
     if not (path / "cifar10").is_dir():
         pytest.skip("needs the real CIFAR-10: set PFEDES_DATA to the directory that holds cifar10/")
     return path.resolve()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser. Not for a session: as long as it runs, asyncio takes its loop for one."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="needs playwright: pip install 'pfedes[dev]'"
+    )
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip("needs a browser: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

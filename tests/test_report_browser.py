@@ -1,7 +1,5 @@
 """The pages in a real browser: nothing leaves them, and everybody can use them."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +10,9 @@ from pfedes import Federation
 from pfedes.cli import execute
 from running import failing, small, tiny
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="needs playwright: pip install 'pfedes[dev]'"
-)
-
 WIDTHS = (390, 1440)
 SCHEMES = ("light", "dark")
 PAGES = ("run", "long", "comparison")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -78,17 +78,17 @@ def dead_links(site: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("built") / "site"
     done = build(ROOT, out)
     assert done.returncode == 0, done.stderr
     return out
 
 
-def test_every_page_is_there_and_no_link_is_dead(site: Path) -> None:
+def test_every_page_is_there_and_no_link_is_dead(built: Path) -> None:
     documents = {f"{page.stem}.html" for page in (ROOT / "docs").glob("*.md")}
-    assert documents <= {page.name for page in site.glob("*.html")}
-    assert dead_links(site) == []
+    assert documents <= {page.name for page in built.glob("*.html")}
+    assert dead_links(built) == []
 
 
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     assert sorted(dead_links(tmp_path)) == ["a.html: b.html#x", "a.html: c.html", "b.html: #z"]
 
 
-def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
-    for page in site.glob("*.html"):
+def test_pages_load_nothing_from_elsewhere(built: Path) -> None:
+    for page in built.glob("*.html"):
         outside = [link for link in Links(page).loaded if re.match(r"(https?:)?//", link)]
         assert outside == [], page.name
 
@@ -112,13 +112,13 @@ def keys(model: type[Section]) -> Iterator[str]:
             yield name
 
 
-def test_the_reference_is_complete(site: Path) -> None:
-    commands = Links(site / "commands.html").ids
+def test_the_reference_is_complete(built: Path) -> None:
+    commands = Links(built / "commands.html").ids
     assert {f"pfedes-{name}" for name in COMMANDS} <= commands
-    names = {anchor.rpartition(".")[2] for anchor in Links(site / "api.html").ids}
+    names = {anchor.rpartition(".")[2] for anchor in Links(built / "api.html").ids}
     assert set(pfedes.__all__[1:]) <= names
     shown = set(
-        re.findall(r"<td><code>([\w.]+)</code></td>", (site / "configuration.html").read_text())
+        re.findall(r"<td><code>([\w.]+)</code></td>", (built / "configuration.html").read_text())
     )
     for model in (Config, Participant):
         assert set(keys(model)) <= shown
@@ -137,27 +137,15 @@ def test_make_docs_refuses_a_dead_anchor(tmp_path: Path) -> None:
     assert "concepts.md#nowhere" in done.stderr
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'dev'")
-    path = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_search_works_from_a_disk(scheme: str, browser: Any, site: Path) -> None:
+def test_search_works_from_a_disk(scheme: str, browser: Any, built: Path) -> None:
     context = browser.new_context(color_scheme=scheme, viewport={"width": 1440, "height": 900})
     page = context.new_page()
     asked: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto((site / "index.html").as_uri())
+    page.goto((built / "index.html").as_uri())
     assert page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") is (scheme == "dark")
     shown = page.locator("body").get_attribute("data-md-color-scheme")
     assert shown == {"light": "default", "dark": "slate"}[scheme]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import threading
 import zlib
 from collections.abc import Iterator
@@ -23,18 +22,6 @@ playwright = pytest.importorskip(
 pytest.importorskip("starlette", reason="needs the extra 'watch'")
 
 EVIL = f"{SCRIPT}<img src=x onerror='window.hacked = 3'>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
