@@ -22,7 +22,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "== installing into .venv (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pfedes needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,flare,hub,onnx,watch,docs,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,flare,hub,onnx,tensorboard,wandb,watch,docs,dev]'
 	@touch $@
 
 demo: $(INSTALLED)

@@ -238,6 +238,7 @@ def test_a_method_object_of_this_program_works_with_the_serial_fleet(tmp_path: P
     table = table_of(results_of([outcome], ["mine"]), [])
     assert table.rows[0][0] == "My method"
     assert display_name("test_contract:Variant") == "Variant"  # not its base's
+    assert display_name("not_imported:Theirs") == "Theirs"  # and it stays so
 
 
 class Variant(Mine):
@@ -246,7 +247,7 @@ class Variant(Mine):
 
 def test_with_other_fleets_it_says_what_is_missing(tmp_path: Path) -> None:
     config = small(Mine(), runtime__fleet="workers")
-    with pytest.raises(ConfigError, match=r"'mine' is a class of this program.*'module:Class'"):
+    with pytest.raises(ConfigError, match=r"'mine' is defined in this program.*'module:name'"):
         Federation(config, out=tmp_path / "run").run()
     assert not (tmp_path / "run").exists()
 

@@ -12,6 +12,7 @@ PACKAGE = Path(pfedes.__file__).parent
 MIRRORED_FILES = {
     # A command and what it calls.
     *("adopt.py", "compare.py", "config.py", "join.py", "run.py", "serve.py", "status.py"),
+    "paper.py",
     # The same part of two engines, or of a report and of the paper's experiments.
     *("fleet.py", "messages.py", "process.py", "enhanced.py", "wire.py", "estimate.py"),
     *("experiment.py", "figures.py", "tables.py"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pfedes import Config, Federation, Listener
-from pfedes.cli._display import Spectator
+from pfedes.api.spectator import Spectator
 from pfedes.federation.estimate import Plan, is_big
 from running import result, small
 

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pfedes.version import __version__
 
 if TYPE_CHECKING:
+    from pfedes.api.compare import compare as compare
+    from pfedes.api.paper import paper as paper
+    from pfedes.api.run import resume as resume
+    from pfedes.api.run import run as run
     from pfedes.config import Config as Config
     from pfedes.config import configure as configure
     from pfedes.config.limits import Limits as Limits
@@ -58,12 +62,14 @@ if TYPE_CHECKING:
     from pfedes.results.personal import PersonalModel as PersonalModel
     from pfedes.results.run import Run as Run
     from pfedes.results.run import open_run as open_run
+    from pfedes.sweep.compared import Comparison as Comparison
 
 _HOMES = {
     "CNN": "models.cnn",
     "Card": "core.client",
     "Client": "core.client",
     "ClusterError": "errors",
+    "Comparison": "sweep.compared",
     "Config": "config",
     "ConfigError": "errors",
     "Context": "core.context",
@@ -105,9 +111,13 @@ _HOMES = {
     "TrainingError": "errors",
     "Upload": "methods.base",
     "WireError": "errors",
+    "compare": "api.compare",
     "configure": "config",
     "export_model": "export",
     "open_run": "results.run",
+    "paper": "api.paper",
+    "resume": "api.run",
+    "run": "api.run",
     "write_results": "report.output",
 }
 

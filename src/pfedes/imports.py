@@ -1,6 +1,7 @@
 """Functions of the user's own, by name: `package.module:function` or `file.py:function`."""
 
 import importlib.util
+import itertools
 import sys
 import sysconfig
 import traceback
@@ -108,11 +109,42 @@ def imported(kind: str, name: str) -> Any:
     """
     if not is_own(name):
         raise ConfigError(f"{kind} {name!r} is not of the form 'package.module:name'")
+    if name in _of_this_program:
+        return _of_this_program[name]
     module, attribute = _parts(name)
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # importing runs the module, which may raise anything
         raise ConfigError(f"{kind} {name!r} cannot be imported: {said(error)}") from None
+
+
+_of_this_program: dict[str, Any] = {}
+"""Functions given as objects that nobody else can import: of a notebook or a script."""
+THIS_PROGRAM = "__main__"
+
+
+def name_of(function: Any) -> str:
+    """A name by which `imported` finds the function again, here or in other processes.
+
+    What a notebook or a script defines is known in this process alone: `is_of_this_program`.
+    """
+    module, name = str(getattr(function, "__module__", "")), getattr(function, "__qualname__", "")
+    if module != THIS_PROGRAM and getattr(sys.modules.get(module), name, None) is function:
+        return f"{module}:{name}"
+    plain = name if name.isidentifier() else ""
+    base = f"{THIS_PROGRAM}:{plain or 'function'}"
+    # A cell that runs again defines its function anew. What has no name of its own, such as a
+    # lambda, is told apart from others by a number.
+    numbered = (f"{base}_{number}" for number in itertools.count(2))
+    names = [base] if plain else itertools.chain([base], numbered)
+    found = next(n for n in names if plain or _of_this_program.get(n, function) is function)
+    _of_this_program[found] = function
+    return found
+
+
+def is_of_this_program(name: str) -> bool:
+    """Whether a name stands for a function that no other process can import."""
+    return name in _of_this_program
 
 
 PACKAGE = Path(__file__).parent

@@ -59,6 +59,14 @@ Settings = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the run directory.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Tracker that follows the run: tensorboard, wandb (offline unless WANDB_MODE says "
+        "otherwise), or module:Class; may be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
 
 RunDirectory = Annotated[

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rich.table import Table as RichTable
 
+from pfedes.api.overview import Overview
 from pfedes.cli._display import output
-from pfedes.cli._overview import Overview
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.errors import MethodError
 from pfedes.files import at_home

@@ -1,7 +1,6 @@
 """`pfedes compare`: several methods on equal terms."""
 
 import json as json_module
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
+from pfedes.api.compare import ComparisonPlan, error_of, named_methods, numbers
 from pfedes.cli._display import output
 from pfedes.cli._options import (
     CellNumber,
@@ -27,17 +27,11 @@ from pfedes.cli._options import (
     Settings,
     effective,
 )
-from pfedes.cli._overview import Overview, _numbers
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.config import Config
-from pfedes.errors import ConfigError, FailedRunError, MethodError, PfedesError, StoreError, unknown
-from pfedes.federation.loop import free_directory
-from pfedes.files import publish
-from pfedes.methods import METHODS, method_class
+from pfedes.errors import ConfigError, FailedRunError
 from pfedes.results.table import Table
 from pfedes.sweep.cells import Cell, Outcome, collected, nth
-from pfedes.sweep.compare import cells_of, records_of, reference_of, results_of, table_of
-from pfedes.sweep.execute import run_cells
 
 
 def compare(
@@ -70,6 +64,9 @@ def compare(
     cell: CellNumber = None,
     collect: Collect = False,
     count: Count = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Write figures as PNG, SVG and PDF, too.")
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but the directory.")
     ] = False,
@@ -103,13 +100,11 @@ def compare(
         cell=cell,
         collect=collect,
         count=count,
+        figures=figures,
         jobs=jobs,
         quiet=quiet,
         json=json,
     )
-
-
-log = logging.getLogger(__name__)
 
 
 def run_comparison(
@@ -122,6 +117,7 @@ def run_comparison(
     cell: int | None,
     collect: bool,
     count: bool,
+    figures: bool,
     jobs: int,
     quiet: bool,
     json: bool,
@@ -131,91 +127,35 @@ def run_comparison(
     Or no more of that than was asked for: one cell, or the table of what was done cell by cell.
     """
     check_part(cell, collect=collect, count=count, out=out)
-    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
-    for name in names:
-        method_class(name)
-    if against is not None and against not in names:
-        raise ConfigError(unknown("method to compare against", against, names))
-    source = config.data.source.partition(":")[0]
-    directory = out or free_directory(f"compare-{source}")
-    if directory.exists() and not directory.is_dir():
-        raise StoreError(f"{directory} exists and is not a directory: choose another --out")
-    if aside := [key for key in config.method.model_fields_set if key != "name"]:
-        log.warning(
-            "keys set aside: [method] %s; for one method use [compare.%s]",
-            ", ".join(sorted(aside)),
-            config.method.name,
-        )
-    numbers = [config.seed] if seeds is None else _numbers(seeds)
-    names = list(dict.fromkeys(names))
-    cells = cells_of(config, names, numbers, directory)
+    names, config = named_methods(methods, config)
+    plan = ComparisonPlan(config, names, numbers(seeds), out, against)
     if count:
-        print(len(cells))
+        print(len(plan.cells))
     elif cell is not None:
-        finish_part(*_run([nth(cells, cell)], config, directory, jobs, silent=quiet or json))
+        finish_part(*_run(plan, [nth(plan.cells, cell)], jobs, quiet=quiet or json))
     else:
         outcomes = (
-            collected(cells)
-            if collect
-            else _run(cells, config, directory, jobs, silent=quiet or json)
+            collected(plan.cells) if collect else _run(plan, plan.cells, jobs, quiet=quiet or json)
         )
-        _show(outcomes, names, config, directory, against, quiet=quiet, json=json)
+        comparison = plan.comparison(outcomes)
+        comparison.write(figures=figures)
+        if json:
+            print(json_module.dumps(comparison.records, indent=2))
+        elif quiet:
+            print(plan.directory)
+        else:
+            _print(comparison.table, plan.directory, figures=figures)
+        if comparison.broken:
+            raise FailedRunError(plan.complaint(comparison))
 
 
-def _run(
-    cells: Sequence[Cell], config: Config, directory: Path, jobs: int, *, silent: bool
-) -> list[Outcome]:
-    cluster = config.runtime if config.runtime.fleet == "cluster" else None
-    progress = None if silent else Overview(cells)
+def _run(plan: ComparisonPlan, cells: Sequence[Cell], jobs: int, *, quiet: bool) -> list[Outcome]:
     try:
         with interruptible():
-            return run_cells(cells, jobs=jobs, watch=progress, cluster=cluster)
+            return plan.run(cells, jobs=jobs, quiet=quiet)
     except KeyboardInterrupt:
-        again = f"the same command with --out {directory}"
+        again = f"the same command with --out {plan.directory}"
         raise Interrupted(f"stopped; {again} goes on") from None
-    finally:
-        if progress is not None:
-            progress.stop()
-
-
-def _show(
-    outcomes: Sequence[Outcome],
-    methods: Sequence[str],
-    config: Config,
-    directory: Path,
-    against: str | None,
-    *,
-    quiet: bool,
-    json: bool,
-) -> None:
-    if all(outcome.run is None for outcome in outcomes):
-        raise _error_of(outcomes[0], outcomes[0].reason)
-    results = results_of(outcomes, methods)
-    reference = reference_of(results, against)
-    records = records_of(results, reference)
-    table = table_of(results, config.evaluate.targets, reference)
-    for ending, text in (
-        ("md", table.to_markdown()),
-        ("csv", table.to_csv()),
-        ("tex", table.to_latex()),
-        ("json", json_module.dumps(records, indent=2) + "\n"),
-    ):
-        publish(directory / f"compare.{ending}", text.encode())
-    if json:
-        print(json_module.dumps(records, indent=2))
-    elif quiet:
-        print(directory)
-    else:
-        _print(table, directory)
-    if broken := [outcome.cell.name for outcome in outcomes if outcome.broken]:
-        raise FailedRunError(
-            f"{len(broken)} of {len(outcomes)} runs failed: {', '.join(broken)}. Fix that, then "
-            f"run the same command with --out {directory}"
-        )
-
-
-def _error_of(outcome: Outcome, text: str) -> PfedesError:
-    return FailedRunError(text) if outcome.failed else MethodError(text)
 
 
 def check_part(cell: int | None, *, collect: bool, count: bool, out: Path | None) -> None:
@@ -230,11 +170,11 @@ def check_part(cell: int | None, *, collect: bool, count: bool, out: Path | None
 def finish_part(outcome: Outcome) -> None:
     """The end of `--cell`: where the run is, or why there is none."""
     if outcome.run is None:
-        raise _error_of(outcome, f"{outcome.cell.name}: {outcome.reason}")
+        raise error_of(outcome, f"{outcome.cell.name}: {outcome.reason}")
     print(outcome.cell.directory)
 
 
-def _print(table: Table, directory: Path) -> None:
+def _print(table: Table, directory: Path, *, figures: bool) -> None:
     """At the width of a terminal: accuracies first, then differences, then costs."""
     first, last = (list(table.columns).index(name) for name in ("best selected", "floats"))
     parts = [range(first + 1), [0, *range(first + 1, last)], [0, *range(last, len(table.columns))]]
@@ -251,4 +191,9 @@ def _print(table: Table, directory: Path) -> None:
         output().print()
     for note in table.notes:
         output().print(note, soft_wrap=True)
-    output().print(f"also as compare.md, .csv, .tex and .json in {directory}", soft_wrap=True)
+    output().print(
+        f"also as compare.md, .csv, .tex, .json and compare-numbers.csv in {directory}",
+        soft_wrap=True,
+    )
+    if figures:
+        output().print(f"figures: {directory / 'figures'}", soft_wrap=True)

@@ -7,7 +7,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from pfedes.cli._display import facts, output, save_figure, working
+from pfedes.api.spectator import working
+from pfedes.cli._display import facts, output, save_figure
 from pfedes.cli._options import Clients, ConfigFile, Data, DataDir, Seed, Settings, effective
 from pfedes.data import sources
 from pfedes.data.sources import SOURCES

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from pfedes.api.spectator import working
 from pfedes.cli._display import facts as table
-from pfedes.cli._display import output, working
+from pfedes.cli._display import output
 from pfedes.cli._model import chosen_model
 from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, TrustCode
 from pfedes.export import check_place, export_model

@@ -6,27 +6,23 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
+from pfedes.api.paper import PaperPage, campaign_of, pages, perform
 from pfedes.cli._display import facts, output
 from pfedes.cli._options import CellNumber, Certificates, ClusterAddress, Count, DataDir, Jobs
-from pfedes.cli._overview import Overview
 from pfedes.cli._queue import kinds, run_queue
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.cli.compare import check_part
 from pfedes.config import configure
 from pfedes.config.runtime import RuntimeConfig
-from pfedes.errors import ConfigError, MethodError, StoreError, unknown
-from pfedes.files import at_home
+from pfedes.errors import ConfigError
 from pfedes.formatting import clock, count
-from pfedes.reproduction.estimate import estimate, round_seconds
-from pfedes.reproduction.experiment import Exhibit, Experiment, Results
-from pfedes.reproduction.experiments import experiment_named, experiments
-from pfedes.reproduction.record import Record
+from pfedes.reproduction.estimate import estimate
+from pfedes.reproduction.experiment import Results
+from pfedes.reproduction.experiments import experiments
 from pfedes.reproduction.runner import Campaign
-from pfedes.reproduction.scale import SCALES, scale_named
-from pfedes.reproduction.scenario import LISTED
-from pfedes.reproduction.writer import marked, write
+from pfedes.reproduction.scale import ALL, SCALES
 from pfedes.results.table import Table
-from pfedes.sweep.cells import Cell, nth
+from pfedes.sweep.cells import nth
 
 
 def paper(
@@ -41,6 +37,13 @@ def paper(
     ],
     *,
     scale: Annotated[str, typer.Option(help="smoke, laptop, converged or full.")] = "smoke",
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Who is compared in tables and figures that compare methods: names separated by "
+            "commas; 'all' stands for those of the experiment."
+        ),
+    ] = ALL,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would be run, how long and how much; no more.")
     ] = False,
@@ -96,27 +99,21 @@ def paper(
             quiet=quiet,
         )
         return
+    if plan and draw:
+        raise ConfigError("--plan trains nothing and --draw trains nothing: give one of them")
+    check_part(cell, collect=draw, count=count, out=out or Path())
     run_experiments(
-        name,
-        scale,
-        out,
-        data_dir=data_dir,
+        campaign_of(name, scale, methods, out, data_dir, archive, against),
+        against=against,
         plan=plan,
         draw=draw,
         cell=cell,
         count=count,
         jobs=jobs,
-        cluster=cluster,
-        tls=tls,
+        cluster=configure(cluster=cluster, tls=tls).runtime if cluster else None,
         keep_states=keep_states,
-        archive=archive,
-        against=against,
         quiet=quiet,
     )
-
-
-LEAST_SHOWN = 0.25
-"""Of an experiment's runs. Experiments share runs, so that most have one long before their own."""
 
 
 def list_experiments() -> None:
@@ -133,37 +130,19 @@ def list_experiments() -> None:
 
 
 def run_experiments(
-    name: str,
-    scale_name: str,
-    out: Path | None,
+    work: Campaign,
     *,
-    data_dir: Path | None,
+    against: str,
     plan: bool,
     draw: bool,
     cell: int | None,
     count: bool,
     jobs: int,
-    cluster: str | None,
-    tls: Path | None,
+    cluster: RuntimeConfig | None,
     keep_states: bool,
-    archive: Path | None,
-    against: str,
     quiet: bool,
 ) -> None:
     """Runs what is missing in sight of the user, then shows and writes everything."""
-    if plan and draw:
-        raise ConfigError("--plan trains nothing and --draw trains nothing: give one of them")
-    check_part(cell, collect=draw, count=count, out=out or Path())
-    if against and against not in LISTED:
-        raise ConfigError(unknown("method", against, LISTED))
-    runtime = configure(cluster=cluster, tls=tls).runtime if cluster else None
-    chosen = list(experiments().values()) if name == "all" else [experiment_named(name)]
-    scale = scale_named(scale_name)
-    root = out or Path("runs") / f"paper-{scale.name}"
-    if root.exists() and not root.is_dir():
-        raise StoreError(f"{root} exists and is not a directory: choose another --out")
-    data = str(at_home(data_dir).absolute()) if data_dir else ""
-    work = Campaign(chosen, scale, root, data, archive)
     if plan:
         _print_plan(work, jobs)
         return
@@ -171,70 +150,32 @@ def run_experiments(
         print(len(work.cells()))
         return
     work.bring()
-    if cell is not None:
-        only = nth(work.cells(), cell)
-        results = _perform(work, only, jobs, runtime, keep_states, quiet)
-        if Record.of(only.directory, only.config) is None:
-            raise MethodError(f"{only.name}: {results.reason_of(only)}")
-        print(only.directory)
-    else:
-        results = Results(scale, root)
-        if not draw:
-            results = _perform(work, None, jobs, runtime, keep_states, quiet)
-        results.against = against
-        _show(work, results, quiet)
-
-
-def _show(work: Campaign, results: Results, quiet: bool) -> None:
-    for experiment in work.experiments:
-        if len(work.experiments) > 1 and (finished := _too_little(experiment, results)):
-            if not quiet:
-                output().print(f"{experiment.name}: {finished}, no page yet")
-            continue
-        exhibit = marked(experiment.show(results), experiment, results.scale)
-        written = write(exhibit, experiment, results)
-        if quiet:
-            print(written[0])
-        else:
-            _print(experiment, exhibit, written[0])
-    work.put_away(work.cells())
-
-
-def _too_little(experiment: Experiment, results: Results) -> str:
-    """How little of an experiment has been run, where that is not worth a page among others."""
-    wanted = experiment.settings(results.scale)
-    finished = len(results.records(wanted))
-    return f"{finished} of {len(wanted)} runs" if finished < LEAST_SHOWN * len(wanted) else ""
-
-
-def _perform(
-    work: Campaign,
-    only: Cell | None,
-    jobs: int,
-    cluster: RuntimeConfig | None,
-    keep_states: bool,
-    quiet: bool,
-) -> Results:
-    missing = work.missing() if only is None else [only]
-    progress = None
-    if missing and not quiet:
-        progress = Overview(missing, lambda cell: round_seconds(cell.config))
+    if draw:
+        _show(work, Results(work.scale, work.root), against, quiet)
+        return
+    only = nth(work.cells(), cell) if cell is not None else None
     try:
         with interruptible():
-            return work.perform(
-                list(experiments().values()),
-                only=only,
-                jobs=jobs,
-                cluster=cluster,
-                keep_states=keep_states,
-                watch=progress,
+            results = perform(
+                work, only, jobs=jobs, cluster=cluster, keep_states=keep_states, quiet=quiet
             )
     except KeyboardInterrupt:
         again = f"the same command with --out {work.root}"
         raise Interrupted(f"stopped; {again} goes on") from None
-    finally:
-        if progress is not None:
-            progress.stop()
+    if only is None:
+        _show(work, results, against, quiet)
+    else:
+        print(only.directory)
+
+
+def _show(work: Campaign, results: Results, against: str, quiet: bool) -> None:
+    for page in pages(work, results, against):
+        if quiet:
+            print(*page.files[:1], sep="\n", end="\n" if page.files else "")
+        elif not page.files:
+            output().print(f"{page.name}: {page.notes[0]}")
+        else:
+            _print(page)
 
 
 def _print_plan(work: Campaign, jobs: int) -> None:
@@ -256,17 +197,17 @@ def _print_plan(work: Campaign, jobs: int) -> None:
         output().print(f"- {text}")
 
 
-def _print(experiment: Experiment, exhibit: Exhibit, page: Path) -> None:
-    output().print(f"{experiment.title} ({experiment.source})")
-    for table in exhibit.tables.values():
+def _print(page: PaperPage) -> None:
+    output().print(f"{page.title} ({page.source})")
+    for table in page.tables.values():
         output().print()
         output().print(_shown(table))
         for note in table.notes:
             output().print(note)
     output().print()
-    for note in exhibit.notes:
+    for note in page.notes:
         output().print(f"- {note}")
-    output().print(f"page: {page}", soft_wrap=True)
+    output().print(f"page: {page.files[0]}", soft_wrap=True)
     output().print()
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table as RichTable
 
-from pfedes.cli._display import output, working
+from pfedes.api.spectator import working
+from pfedes.cli._display import output
 from pfedes.cli._model import chosen_model
 from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, TrustCode
 from pfedes.errors import ConfigError, DiskError

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._display import warned_before, working
+from pfedes.api.spectator import working
+from pfedes.cli._display import warned_before
 from pfedes.cli._options import MovedData, TrustCode
 from pfedes.errors import ConfigError, DamageError, DiskError
 from pfedes.files import publish

@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._options import Certificates, ClusterAddress, Json, MovedData, Quiet, TrustCode
+from pfedes.cli._options import (
+    Certificates,
+    ClusterAddress,
+    Json,
+    MovedData,
+    Quiet,
+    Track,
+    TrustCode,
+)
 from pfedes.fleet.early import begin_early, likely_workers
 
 
@@ -22,6 +30,7 @@ def resume(
     tls: Certificates = None,
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
+    track: Track = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -43,4 +52,5 @@ def resume(
         ),
         quiet=quiet,
         json=json,
+        track=track,
     )

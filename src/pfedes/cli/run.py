@@ -21,6 +21,7 @@ from pfedes.cli._options import (
     Rounds,
     Seed,
     Settings,
+    Track,
     Workers,
     effective,
 )
@@ -53,6 +54,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The run directory; a new one below runs/ if not given.")
     ] = None,
+    track: Track = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -83,4 +85,9 @@ def run(
     from pfedes.cli._display import watch
     from pfedes.federation.loop import Federation
 
-    watch(lambda listener: Federation(chosen, out=out, listener=listener), quiet=quiet, json=json)
+    watch(
+        lambda listener: Federation(chosen, out=out, listener=listener),
+        quiet=quiet,
+        json=json,
+        track=track,
+    )

@@ -214,9 +214,9 @@ def digest_of(text: str) -> str:
 
 
 def configure(
-    file: Path | str | None = None,
+    file: "Path | str | Config | None" = None,
     *,
-    method: Method[Any] | str | None = None,
+    method: Method[Any] | type[Method[Any]] | str | None = None,
     data: str | None = None,
     data_dir: Path | str | None = None,
     clients: int | None = None,
@@ -236,9 +236,9 @@ def configure(
     Settings win over options, options over the file, the file over the defaults.
 
     Args:
-        file: A TOML file; None for the defaults.
-        method: A method object with its own hyper-parameters, or the name of a method, which takes
-            those of the file if the file names the same method.
+        file: A TOML file, or another configuration; None for the defaults.
+        method: A method as an object with its own hyper-parameters, as a class, or by its name,
+            which takes those of the file if the file names the same method.
         data: Name of the data set, `data.source`.
         data_dir: Directory of the data set, `data.dir`.
         clients: Number of clients, `partition.clients`.
@@ -251,7 +251,8 @@ def configure(
         cluster: Address of a Dask scheduler.
         tls: Directory with the certificates `ca.pem`, `cert.pem` and `key.pem` of the cluster.
         participants: Participants, or paths of their files, instead of a partition.
-        settings: Values by `section.key`.
+        settings: Values by `section.key`. `method.extractor` may be a function; one that a notebook
+            or script defines needs `runtime.fleet = "serial"`.
 
     Raises:
         ConfigError: A key is unknown or a value is out of range; the message names every one.
@@ -265,7 +266,14 @@ def configure(
         Traceback (most recent call last):
         pfedes.errors.ConfigError: unknown key 'train.epoch'; did you mean 'train.epochs'?
     """
-    tree = _read(Path(file)) if file is not None else {}
+    place = Path(file).parent if isinstance(file, Path | str) else Path()
+    if isinstance(file, Config):
+        tree = file.model_dump(mode="json", exclude_unset=True)
+        tree["method"] = {**file.method.model_dump(exclude_unset=True), "name": file.method.name}
+    else:
+        tree = _read(Path(file)) if file is not None else {}
+    if isinstance(method, type):
+        method = method()
     if isinstance(method, Method):
         make_known(method)
         tree["method"] = method.config.model_dump()
@@ -290,8 +298,8 @@ def configure(
         else:
             _put(tree, key, value)
     _make_paths_absolute(tree)
-    _read_participants(tree, Path(file).parent if file is not None else Path(), participants or ())
-    return with_sites(validate(tree), Path(file).parent if file is not None else Path())
+    _read_participants(tree, place, participants or ())
+    return with_sites(validate(tree), place)
 
 
 def with_sites(config: Config, directory: Path) -> Config:

@@ -13,7 +13,13 @@ from pfedes.errors import DataError
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs (n, *shape), their labels, and what was computed of them before."""
+    """Samples that are worked on together.
+
+    Args:
+        x: Inputs, (n, *shape).
+        y: Their labels.
+        beside: What was computed of them before, a row for each; None if nothing was.
+    """
 
     x: Tensor
     y: Tensor

@@ -13,7 +13,12 @@ from pfedes.errors import WireError
 
 @dataclass(frozen=True)
 class Labels:
-    """A list of distinct class ids in order, one for each row of a tensor."""
+    """Metadata that is a list of distinct class ids in order, one for each row of a tensor.
+
+    Args:
+        rows_of: Name of the tensor.
+        among: The class ids that may be in the list.
+    """
 
     rows_of: str
     among: frozenset[int]

@@ -55,3 +55,13 @@ class Listener:
         Args:
             row: Its row of `rounds.jsonl`.
         """
+
+    def finished(self, run: Run) -> None:
+        """All rounds are done, and summary and report are written.
+
+        Args:
+            run: The finished run.
+        """
+
+    def ended(self) -> None:
+        """Nothing more will come: the run is finished, has failed or was stopped."""

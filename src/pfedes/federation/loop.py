@@ -172,6 +172,12 @@ class Federation:
             FailedRunError: The method's code failed at the server or at every client.
             StoreError: The run directory is taken, or in use by another process.
         """
+        try:
+            return self._run()
+        finally:
+            self.listener.ended()
+
+    def _run(self) -> Run:
         if self._resumed is None:
             refuse_if_taken(self.directory)
         # What the server computes depends on the number of threads as clients' work does.
@@ -260,6 +266,7 @@ class Federation:
         ledger.store.remove_leftovers()
         run = ledger.run()
         write_results(run, simulation, report=self.config.runtime.report)
+        self.listener.finished(run)
         return run
 
     def _round(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Row:

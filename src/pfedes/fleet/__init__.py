@@ -17,17 +17,17 @@ def make_fleet(simulation: "Simulation", store: "ClientStore") -> "Fleet":
     from pfedes.fleet.client_host import host_of
     from pfedes.fleet.serial import SerialFleet
     from pfedes.fleet.workers import WorkerFleet
-    from pfedes.methods import is_of_this_program
+    from pfedes.methods import of_this_program
 
     config, runtime = simulation.config, simulation.config.runtime
     if not simulation.population.is_here:
         raise ConfigError(
             "federation.participants are on machines of their own: 'pfedes serve' meets them"
         )
-    if runtime.fleet != "serial" and is_of_this_program(name := config.method.name):
+    if runtime.fleet != "serial" and (what := of_this_program(config.method)):
         raise ConfigError(
-            f"method {name!r} is a class of this program, which other processes cannot import: put "
-            "it into a module and name it 'module:Class', or set runtime.fleet = 'serial'"
+            f"{what} is defined in this program, which other processes cannot import: put it into "
+            "a module and name it 'module:name', or set runtime.fleet = 'serial'"
         )
     host = host_of(simulation, store)
     if runtime.fleet == "serial":

@@ -1,12 +1,15 @@
 """The methods, by name, and all that the author of a method needs in one import."""
 
+import sys
 from typing import Any
 
+from pfedes import imports
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, TensorSpec
+from pfedes.core.samples import Batch
 from pfedes.core.training import Learner, fit, fit_labels, frozen, survey, train_rows
-from pfedes.core.wire import WireSpec, required
+from pfedes.core.wire import Labels, WireSpec, required
 from pfedes.errors import ConfigError, unknown
 from pfedes.imports import imported
 from pfedes.methods.base import Method, MethodConfig, Problem, Received, Upload, Wire, averaged
@@ -23,12 +26,14 @@ from pfedes.methods.fml import FML
 from pfedes.methods.lg_fedavg import LGFedAvg
 from pfedes.methods.pfedes import PFedES
 from pfedes.methods.standalone import Standalone
-from pfedes.models.head import represent
+from pfedes.models.head import head_of, represent
 
 __all__ = [
+    "Batch",
     "Card",
     "Client",
     "Context",
+    "Labels",
     "Learner",
     "Method",
     "MethodConfig",
@@ -44,6 +49,7 @@ __all__ = [
     "fit",
     "fit_labels",
     "frozen",
+    "head_of",
     "represent",
     "required",
     "survey",
@@ -88,16 +94,39 @@ def make_known(method: Method[Any]) -> None:
         )
 
 
-def is_of_this_program(name: str) -> bool:
-    """Whether no other process can import the method of that name."""
-    return name in _of_this_program
+def of_this_program(config: MethodConfig) -> str:
+    """What of a method's configuration no other process can import; '' if nothing."""
+    if config.name in _of_this_program:
+        return f"method {config.name!r}"
+    for key, value in config.model_dump().items():
+        if isinstance(value, str) and imports.is_of_this_program(value):
+            return f"method.{key} = {value!r}"
+    return ""
+
+
+def known_name(method: "Method[Any] | type[Method[Any]] | str") -> str:
+    """The name by which a method is meant, whether it is given as a name, a class or an object."""
+    if isinstance(method, str):
+        return method
+    chosen = method() if isinstance(method, type) else method
+    make_known(chosen)
+    return chosen.name
 
 
 def display_name(name: str) -> str:
-    """What tables call a method: as its class says, else its name without the module."""
-    kind = {**METHODS, **_of_this_program}.get(name) or (_own(name) if ":" in name else None)
+    """What people read: as the method's class says, else its name without the module.
+
+    Nothing is imported for it: names may come from somebody else's run directory.
+    """
+    kind = {**METHODS, **_of_this_program}.get(name) or _loaded(name)
     own = vars(kind).get("display_name", "") if kind is not None else ""  # not that of its base
     return str(own or name.rpartition(":")[2])
+
+
+def _loaded(name: str) -> type[Method[Any]] | None:
+    module, _, attribute = name.rpartition(":")
+    found = getattr(sys.modules.get(module), attribute, None)
+    return found if isinstance(found, type) and issubclass(found, Method) else None
 
 
 def method_class(name: str) -> type[Method[Any]]:

@@ -12,7 +12,7 @@ from pfedes.core.context import Context
 from pfedes.core.payload import TensorSpec, read_payload
 from pfedes.core.shapes import Shape, described, is_image
 from pfedes.errors import ModelError
-from pfedes.imports import is_own
+from pfedes.imports import is_own, name_of
 from pfedes.methods.base import Problem, spec_of
 from pfedes.models import channels_last
 from pfedes.models.custom_extractor import Build, examine, own_extractor
@@ -39,9 +39,14 @@ class ExtractorKeys(Protocol):
     def model_dump(self, *, exclude_defaults: bool) -> dict[str, Any]: ...
 
 
-def well_named(name: str) -> str:
-    """Whether a name is of the right form; a run can be read where its extractor is not."""
-    if name != BY_SHAPE and not is_own(name):
+def well_named(name: Any) -> Any:
+    """Whether a name is of the right form; a run can be read where its extractor is not.
+
+    A function in the place of its name is given one.
+    """
+    if callable(name):
+        return name_of(name)
+    if isinstance(name, str) and name != BY_SHAPE and not is_own(name):
         raise ValueError(f"expected {BY_SHAPE!r} or 'package.module:function'")
     return name
 

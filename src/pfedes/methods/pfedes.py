@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -50,7 +50,7 @@ class PFedESConfig(MethodConfig):
     mu: float = Field(0.1, gt=0, le=0.5, description="mu, weight of the loss on enhanced data")
     extractor_epochs: int = Field(5, ge=1, description="E_fe, epochs of the extractor in a round")
     extractor_lr: float = Field(0.01, gt=0, description="eta_theta, its learning rate")
-    extractor: Annotated[str, AfterValidator(well_named)] = Field(
+    extractor: Annotated[str, BeforeValidator(well_named)] = Field(
         BY_SHAPE,
         description="auto (by the shape of inputs) | package.module:function of your own",
     )

@@ -29,7 +29,14 @@ def remember_head(model: nn.Module, name: str, *, named: bool = False) -> None:
 
 
 def head_of(model: nn.Module) -> nn.Linear:
-    """The linear layer that a model ends with."""
+    """Returns the linear layer that a model ends with.
+
+    Args:
+        model: A client's model.
+
+    Raises:
+        ModelError: No such layer could be found.
+    """
     if (name := _heads.get(model)) == "":
         raise ModelError(
             f"{type(model).__name__} does not end with a linear layer that could be found: "

@@ -8,19 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import numpy as np
-
 from pfedes.formatting import count, counted, listed, percent
-from pfedes.report.figures import (
-    Curve,
+from pfedes.methods import display_name
+from pfedes.report.compared_figures import (
     compared_accuracy_figure,
     compared_clients_figure,
     compared_costs_figure,
-    distinct_styles,
+    curve_of,
 )
+from pfedes.report.figures import distinct_styles
 from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
 from pfedes.report.svg import inline_svg
 from pfedes.report.template import fill
@@ -75,7 +74,8 @@ def render_comparison(runs: "Sequence[Run]", page: Path) -> str:
     drawn = [entry for entry in entries if entry in drawn]  # in the order of the table
     styles = distinct_styles([entry.method for entry in drawn])
     curves = [
-        _curve(entry, labels[id(entry)], style) for entry, style in zip(drawn, styles, strict=True)
+        curve_of(labels[id(entry)], style, entry.runs)
+        for entry, style in zip(drawn, styles, strict=True)
     ]
     return fill(
         "comparison.html",
@@ -117,7 +117,7 @@ def _winner(entries: Sequence[Entry], labels: Mapping[int, str]) -> str:
 def _title(entries: Sequence[Entry]) -> str:
     methods = {entry.method for entry in entries}
     if len(entries) == 1:
-        return f"{counted(len(entries[0].runs), 'run')} of {entries[0].method}"
+        return f"{counted(len(entries[0].runs), 'run')} of {display_name(entries[0].method)}"
     things = "methods" if len(methods) == len(entries) else "settings"
     return f"{len(entries)} {things} compared"
 
@@ -158,7 +158,7 @@ def _labels(entries: Sequence[Entry]) -> dict[int, str]:
         apart = [f"{key.rpartition('.')[2]}={entry.settings[key]}" for key in keys]
         if len(apart) > 2 or len(" ".join(apart)) > 30:
             apart = [f"({_place(entry)})"]
-        label = shown = " ".join([entry.method, *apart])
+        label = shown = " ".join([display_name(entry.method), *apart])
         while shown in labels.values():
             shown = f"{label} #{1 + sum(known.startswith(label) for known in labels.values())}"
         labels[id(entry)] = shown
@@ -170,24 +170,6 @@ def _place(entry: Entry) -> str:
     place = entry.runs[0].directory.resolve()
     name = place.parent.name if place.name.startswith("seed-") else place.name
     return name if len(name) <= 24 else f"{name[:23]}…"
-
-
-def _curve(entry: Entry, label: str, style: Mapping[str, Any]) -> Curve:
-    """Up to the last round that all its runs have."""
-    length = min(len(run.rounds) for run in entry.runs)
-    accuracy, floats = [], []
-    for run in entry.runs:
-        with run.reading_rows():
-            rows = run.rounds[:length]
-            accuracy.append([run.manifest.initial_accuracy, *(row["accuracy"] for row in rows)])
-            floats.append([0, *(row["floats_down"] + row["floats_up"] for row in rows)])
-    return Curve(
-        label=label,
-        style=style,
-        accuracy=np.array(accuracy, np.float64),
-        floats=np.array(floats, np.float64).cumsum(axis=1).mean(axis=0),
-        clients=np.concatenate([summary["accuracies"] for summary in entry.summaries]),
-    )
 
 
 def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:

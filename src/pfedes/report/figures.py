@@ -3,7 +3,6 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -89,21 +88,10 @@ def distinct_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
     return styles
 
 
-@dataclass(frozen=True)
-class Curve:
-    """What a figure draws of one method: one row of accuracies for each run, from round 0 on."""
-
-    label: str
-    style: Mapping[str, Any]
-    accuracy: NDArray[np.float64]  # runs x (1 + rounds)
-    floats: NDArray[np.float64]  # sent in both directions until then, mean over runs
-    clients: NDArray[np.float64]  # accuracies of all clients of all runs, at the end
-
-
 def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figure:
     """Mean test accuracy after every round, with validation beside it."""
     with mpl.rc_context(STYLE):
-        figure, axes = _axes(2)
+        figure, axes = narrow_axes(2)
         numbers = [0, *(row["round"] for row in rounds)]
         axes.plot(
             numbers,
@@ -123,8 +111,8 @@ def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figu
                 markersize=3,
                 label="validation",
             )
-        _accuracy_over_rounds(axes)
-        _legend_above(figure, axes)
+        accuracy_over_rounds(axes)
+        legend_above(figure, axes)
     return figure
 
 
@@ -132,7 +120,7 @@ def distribution_figure(accuracies: Sequence[float]) -> Figure:
     """How many clients have which accuracy, with a line at their mean."""
     mean = float(np.mean(accuracies))
     with mpl.rc_context(STYLE):
-        figure, axes = _axes()
+        figure, axes = narrow_axes()
         axes.hist(accuracies, bins=[step / 20 for step in range(21)], color=BLUE, rwidth=0.9)
         axes.axvline(mean, color=ORANGE, linestyle="--", linewidth=1.8)
         axes.annotate(
@@ -196,82 +184,10 @@ def partition_figure(
     return figure
 
 
-def compared_accuracy_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean accuracy over rounds, a line for each method; a band from the least to the best seed."""
-    with mpl.rc_context(STYLE):
-        figure, axes = _axes(len(curves))
-        for curve in curves:
-            numbers = np.arange(curve.accuracy.shape[1])
-            _line(axes, curve, numbers, curve.accuracy.mean(axis=0))
-            if len(curve.accuracy) > 1:
-                low, high = curve.accuracy.min(axis=0), curve.accuracy.max(axis=0)
-                axes.fill_between(
-                    numbers, low, high, color=curve.style["color"], alpha=0.15, linewidth=0
-                )
-        _accuracy_over_rounds(axes)
-        _legend_above(figure, axes)
-    return figure
-
-
-def compared_costs_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean accuracy over the floats sent; who sends none is a level line at its last accuracy."""
-    with mpl.rc_context(STYLE):
-        figure, axes = _axes(len(curves))
-        for curve in curves:
-            accuracy = curve.accuracy.mean(axis=0)
-            if curve.floats[-1] > 0:
-                _line(axes, curve, curve.floats[1:], accuracy[1:])
-            else:
-                style = {key: curve.style[key] for key in ("color", "linestyle")}
-                axes.axhline(accuracy[-1], **style, label=f"{curve.label} (sends none)")
-        if any(curve.floats[-1] > 0 for curve in curves):
-            plain_log_scale(axes)
-        axes.set(xlabel="floats sent, both directions", ylabel="mean accuracy", ylim=(0, 1.02))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        _legend_above(figure, axes)
-    return figure
-
-
-def compared_clients_figure(curves: Sequence[Curve]) -> Figure:
-    """A box for each method: the middle half of its clients, whiskers from worst to best."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(NARROW[0], 1.0 + 0.36 * len(curves)))
-        axes = figure.add_subplot()
-        boxes = axes.boxplot(
-            [curve.clients for curve in curves],
-            orientation="horizontal",
-            whis=(0, 100),
-            widths=0.55,
-            patch_artist=True,
-            showmeans=True,
-            meanprops={"marker": "D", "markersize": 4, "mfc": INK, "mec": INK},
-            medianprops={"color": INK, "linewidth": 1.6},
-            boxprops={"color": INK},
-            whiskerprops={"color": INK},
-            capprops={"color": INK},
-        )
-        for box, curve in zip(boxes["boxes"], curves, strict=True):
-            box.set(facecolor=curve.style["color"], alpha=0.6)
-        axes.set_yticks(
-            range(1, len(curves) + 1), [curve.label for curve in curves], parse_math=False
-        )
-        axes.invert_yaxis()
-        axes.set(xlabel="test accuracy of a client", xlim=(-0.02, 1.02))
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.grid(False, axis="y")
-    return figure
-
-
-def _axes(legend_entries: int = 0) -> tuple[Figure, Axes]:
+def narrow_axes(legend_entries: int = 0) -> tuple[Figure, Axes]:
     """Axes in a figure that grows with the lines its legend will take."""
     figure = Figure(figsize=(NARROW[0], NARROW[1] + 0.22 * -(-legend_entries // 2)))
     return figure, figure.add_subplot()
-
-
-def _line(axes: Axes, curve: Curve, x: NDArray[Any], y: NDArray[np.float64]) -> None:
-    style = dict(curve.style)
-    every = max(1, len(x) // 10)
-    axes.plot(x, y, **style, markersize=5, markevery=every, linewidth=1.6, label=curve.label)
 
 
 def plain_log_scale(axes: Axes) -> None:
@@ -286,13 +202,13 @@ def plain_log_scale(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _accuracy_over_rounds(axes: Axes) -> None:
+def accuracy_over_rounds(axes: Axes) -> None:
     axes.set(xlabel="round", ylabel="mean accuracy over clients", ylim=(0, 1.02))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _legend_above(figure: Figure, axes: Axes) -> None:
+def legend_above(figure: Figure, axes: Axes) -> None:
     """Where it covers no line, however many there are."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels)) <= 24 else 1

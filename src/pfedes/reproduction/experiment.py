@@ -59,6 +59,7 @@ class Experiment:
     show: Callable[["Results"], Exhibit]
     measures: tuple[Measure, ...] = ()
     deviations: tuple[str, ...] | None = None  # where those of the scale do not apply
+    compares: bool = False  # whether it can show further methods beside its own
 
 
 def cell_of(config: Config, root: Path) -> Cell:

@@ -6,7 +6,8 @@ from pfedes.files import parse_json, read
 from pfedes.formatting import counted
 from pfedes.reproduction.experiment import Experiment, Results
 from pfedes.reproduction.record import Record
-from pfedes.reproduction.scenario import DATA, NAMES
+from pfedes.reproduction.scale import ALL
+from pfedes.reproduction.scenario import DATA, name_in_print
 from pfedes.results.summary import Row
 from pfedes.results.table import Table
 
@@ -14,7 +15,9 @@ from pfedes.results.table import Table
 def origin(experiment: Experiment, results: Results) -> Iterator[str]:
     """What it takes to get these numbers again, in sentences."""
     records, wanted = _records(experiment, results)
-    yield f"`pfedes paper {experiment.name} --scale {results.scale.name}`"
+    others = results.scale.methods if experiment.compares else (ALL,)
+    methods = "" if others == (ALL,) else f" --methods {','.join(others)}"
+    yield f"`pfedes paper {experiment.name} --scale {results.scale.name}{methods}`"
     if not wanted:
         return
     if not records:
@@ -41,7 +44,7 @@ def runs(experiment: Experiment, results: Results) -> Table:
         rows.append(
             [
                 record.directory.name,
-                NAMES[config.method.name],
+                name_in_print(config.method.name),
                 " ".join(f"{key}={value}" for key, value in chosen.items()),
                 DATA.get(source, source),
                 str(config.partition.clients),

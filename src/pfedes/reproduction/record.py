@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pfedes.config import Config, stored_config
+from pfedes.config import Config, stored_config, with_method_imported
 from pfedes.errors import DamageError
 from pfedes.files import parse_json, publish, read, writing
 from pfedes.formatting import counted
@@ -41,6 +41,8 @@ class Record:
         if not any((directory / name).is_file() for name in (ROUNDS, ROUNDS + PACKED)):
             return None
         config = stored_config(directory / "config.toml")
+        if config.method.name == wanted.method.name:
+            config = with_method_imported(config)  # as the user's wish has been already
         if config.result_digest() != wanted.result_digest():
             return None  # a default has changed since
         summary = parse_json(path := directory / "summary.json", read(path))

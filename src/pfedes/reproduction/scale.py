@@ -1,7 +1,7 @@
 """How much of an experiment is run: the paper's own size, a laptop's, or a minute's."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from pfedes.reproduction.scenario import Setting
 
 Grid = Mapping[str, tuple[Any, ...]]
 
+ALL = "all"
 EXTRACTOR_EPOCHS = 5
 SAME_FLOP = "same FLOP"
 """In the place of `train.epochs`: as many as make Standalone compute what pFedES computes."""
@@ -48,6 +49,13 @@ class Scale:
     deviations: tuple[str, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """What is used in the place of the paper's data sets: such numbers are no results."""
+    methods: tuple[str, ...] = (ALL,)
+    """Who is compared; 'all' stands for those that an experiment compares anyway."""
+
+    def compared(self, usual: Sequence[str]) -> tuple[str, ...]:
+        """Who is compared in an experiment that usually compares these."""
+        names = (usual if name == ALL else [name] for name in self.methods)
+        return tuple(dict.fromkeys(itertools.chain(*names)))
 
     def configs(self, setting: Setting) -> list[Config]:
         """What is run for a setting: the points of a grid where the paper searched one."""

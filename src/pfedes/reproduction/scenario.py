@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pfedes.methods import display_name
+
 NAMES = {
     "standalone": "Standalone",
     "fml": "FML",
@@ -20,6 +22,12 @@ NAMES = {
     "fedmrl": "FedMRL",
 }
 """As they are written in print; the first seven in the order of the paper's tables."""
+
+
+def name_in_print(method: str) -> str:
+    """As the paper writes it; of others as their class says."""
+    return NAMES.get(method) or display_name(method)
+
 
 COMPARED = tuple(NAMES)[:7]
 LISTED = tuple(name for name in NAMES if name != "fedavg")  # it needs one architecture for all

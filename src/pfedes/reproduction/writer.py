@@ -1,26 +1,14 @@
 """An exhibit as files: tables to paste, figures to print, and one page that shows them all."""
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from pfedes.files import publish, writing
-from pfedes.report.figures import STYLE
+from pfedes.report.figure_files import in_every_format
 from pfedes.reproduction.experiment import Exhibit, Experiment, Results
 from pfedes.reproduction.methodology import origin, runs
 from pfedes.reproduction.scale import Scale
-
-# Without a date in it, the same figure is the same file.
-DATELESS: dict[str, dict[str, Any]] = {
-    "png": {},
-    "svg": {"metadata": {"Date": None}},
-    "pdf": {"metadata": {"CreationDate": None}},
-}
 
 
 def write(exhibit: Exhibit, experiment: Experiment, results: Results) -> list[Path]:
@@ -30,7 +18,7 @@ def write(exhibit: Exhibit, experiment: Experiment, results: Results) -> list[Pa
         directory.mkdir(parents=True, exist_ok=True)
     files = {name: text.encode() for name, text in texts(exhibit, experiment, results).items()}
     for name, figure in exhibit.figures.items():
-        files |= {f"{name}.{kind}": drawn(figure, kind) for kind in DATELESS}
+        files |= in_every_format(name, figure)
     for name, content in files.items():
         publish(directory / name, content)
     return [directory / name for name in files]
@@ -82,13 +70,6 @@ def texts(exhibit: Exhibit, experiment: Experiment, results: Results) -> dict[st
         files[f"{name}.csv"] = table.to_csv()
         files[f"{name}.tex"] = table.to_latex()
     return files
-
-
-def drawn(figure: Figure, kind: str) -> bytes:
-    target = io.BytesIO()
-    with mpl.rc_context(STYLE):  # some of it counts only now
-        figure.savefig(target, format=kind, **DATELESS[kind])
-    return target.getvalue()
 
 
 def page(exhibit: Exhibit, experiment: Experiment, results: Results) -> str:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -20,6 +20,8 @@ from pfedes.errors import DamageError, StoreError, unknown
 from pfedes.formatting import listed
 from pfedes.population.kept_own_data import all_from
 from pfedes.population.simulation import KnownData, Simulation
+from pfedes.results.closing import as_html, headline
+from pfedes.results.frame import frame_of
 from pfedes.results.paired import Difference, difference
 from pfedes.results.personal import PersonalModel, personal_at, restored
 from pfedes.results.provenance import Moment
@@ -113,6 +115,21 @@ class Run:
         """Returns why no round succeeded, in one line."""
         reasons = [row["reason"] for row in self.clients if row["reason"]]
         return f"no round succeeded{f': {reasons[0]}' if reasons else ''}"
+
+    def frame(self, kind: Literal["rounds", "clients"] = "rounds") -> Any:
+        """The rows as a pandas DataFrame; where pandas is not installed, as dictionaries.
+
+        Args:
+            kind: "rounds" for a row per round, "clients" for one per asked client and round.
+        """
+        return frame_of(self.rounds if kind == "rounds" else self.clients)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.directory}: {headline(self)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the headline, the curve and the closing table."""
+        return as_html(self)
 
     @property
     def environment(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A table of text, in the formats people paste it into."""
 
 import csv
+import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,21 @@ class Table:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
+
+    def to_html(self) -> str:
+        """A plain table for a notebook; all text is escaped."""
+        sides = ["right" if number else "left" for number in self.numeric()]
+
+        def row(tag: str, cells: Sequence[str]) -> str:
+            inner = (
+                f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>'
+                for side, cell in zip(sides, cells, strict=True)
+            )
+            return f"<tr>{''.join(inner)}</tr>"
+
+        rows = "".join(row("td", cells) for cells in self.rows)
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"<table>{row('th', self.columns)}{rows}</table>{notes}"
 
     def to_latex(self) -> str:
         """With the rules of the booktabs package; "N=10: ours" stands below a common "N=10"."""

@@ -3,6 +3,10 @@
 import json
 from dataclasses import asdict, dataclass
 
+from pfedes.results.run import open_run
+from pfedes.store.trust import remember
+from pfedes.sweep.cells import Cell
+
 
 @dataclass(frozen=True)
 class CellRequest:
@@ -34,3 +38,12 @@ class CellResult:
     @classmethod
     def from_line(cls, line: str) -> "CellResult":
         return cls(**json.loads(line))
+
+
+def request_of(cell: Cell) -> CellRequest:
+    """What carries out a cell, or the rest of it."""
+    if (cell.directory / "state").is_dir():
+        # What the run names is what this user names: that was compared before.
+        remember(open_run(cell.directory).manifest.run, cell.config)
+        return CellRequest(str(cell.directory), cell.rounds, data_dir=cell.config.data.dir)
+    return CellRequest(str(cell.directory), cell.rounds, cell.config.to_toml())

@@ -10,15 +10,11 @@ and this process ends at once: commits are atomic, so nothing is lost by it.
 import os
 import signal
 import threading
-import tomllib
 from queue import SimpleQueue
 
-from pfedes.config import validate
-from pfedes.errors import FailedRunError, PfedesError
-from pfedes.federation.loop import Federation
 from pfedes.fleet.process import keep_freed_memory, leave
-from pfedes.imports import kind_text_and_place
-from pfedes.sweep.child import CellRequest, CellResult
+from pfedes.sweep.carry_out import carry_out
+from pfedes.sweep.child import CellRequest
 
 
 def main() -> None:
@@ -33,23 +29,6 @@ def main() -> None:
     while True:
         result = carry_out(CellRequest.from_line(requests.get()))
         print(result.to_line(), file=answers, flush=True)
-
-
-def carry_out(request: CellRequest) -> CellResult:
-    """Begins or continues one run, to its end. A fault in one must not take the others with it."""
-    try:
-        if request.config:
-            config = validate(tomllib.loads(request.config))
-            Federation(config, out=request.directory).run()
-        else:
-            Federation.resume(
-                request.directory, rounds=request.rounds, data_dir=request.data_dir or None
-            ).run()
-    except PfedesError as error:
-        return CellResult(str(error), failed=isinstance(error, FailedRunError))
-    except Exception as error:
-        return CellResult(kind_text_and_place(error), failed=True)
-    return CellResult()
 
 
 def _read(requests: "SimpleQueue[str]") -> None:

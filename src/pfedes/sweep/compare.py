@@ -16,6 +16,7 @@ from pfedes.errors import ConfigError
 from pfedes.formatting import count, percent
 from pfedes.methods import display_name, method_class
 from pfedes.results.paired import Difference, difference
+from pfedes.results.run import Run
 from pfedes.results.table import Table
 from pfedes.sweep.cells import Cell, Outcome
 
@@ -83,6 +84,12 @@ class Result:
     summaries: Sequence[Mapping[str, Any]]
     validation: float | None
     reason: str = ""
+    runs: Sequence[Run] = ()
+
+    @property
+    def label(self) -> str:
+        """What people read."""
+        return display_name(self.method)
 
     def over_seeds(self, key: str) -> tuple[float | None, float | None]:
         """Mean and standard deviation over seeds; nothing where no run has such a number."""
@@ -185,7 +192,8 @@ def _result(method: str, outcomes: Sequence[Outcome]) -> Result:
     scores = [run.manifest.best_validation for run in runs]
     known = [score for score in scores if score is not None]
     summaries = [run.summary for run in runs]
-    return Result(method, point, summaries, statistics.fmean(known) if known else None)
+    validation = statistics.fmean(known) if known else None
+    return Result(method, point, summaries, validation, runs=runs)
 
 
 def _over_seeds(targets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -210,7 +218,7 @@ def table_of(
         "best by val.",
         f"last {last_rounds(results)}",
         "best selected",
-        *([f"against {reference.method}", "verdict"] if reference else []),
+        *([f"against {reference.label}", "verdict"] if reference else []),
         "floats",
         "FLOP",
         *(["server FLOP"] if server_trains else []),
@@ -220,7 +228,7 @@ def table_of(
     rows = []
     for result in sorted(results, key=_rank):
         if result.reason:
-            rows.append([display_name(result.method), *["-"] * (len(columns) - 1)])
+            rows.append([result.label, *["-"] * (len(columns) - 1)])
             continue
         record = result.record()
         until = [
@@ -230,7 +238,7 @@ def table_of(
         ]
         rows.append(
             [
-                display_name(result.method),
+                result.label,
                 _with_spread(*result.over_seeds("mean_accuracy")),
                 _points(record["std_accuracy"]),
                 _percent(record["best_accuracy"]),
@@ -244,10 +252,10 @@ def table_of(
                 *until,
             ]
         )
-    notes = [f"{display_name(r.method)}: {r.reason}" for r in results if r.reason]
+    notes = [f"{r.label}: {r.reason}" for r in results if r.reason]
     for chosen in (result for result in results if result.point and not result.reason):
         keys = ", ".join(f"{key} = {value}" for key, value in chosen.point.items())
-        notes.append(f"{display_name(chosen.method)}: {keys}, chosen by validation")
+        notes.append(f"{chosen.label}: {keys}, chosen by validation")
     notes.append(BEST_SELECTED_NOTE)
     if reference is not None:
         notes.append(INTERVAL_NOTE)

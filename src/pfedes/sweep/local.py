@@ -8,10 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pfedes.fleet.process import python, same_imports
-from pfedes.results.run import open_run
-from pfedes.store.trust import remember
 from pfedes.sweep.cells import Cell, Outcome, outcome_of
-from pfedes.sweep.child import CellRequest, CellResult
+from pfedes.sweep.child import CellResult, request_of
 
 POLL = 0.1  # seconds
 
@@ -71,7 +69,7 @@ class ChildProcess:
         assert self._process.stdin is not None
         # A process that died meanwhile closed the pipe: the next poll finds that out.
         with suppress(BrokenPipeError):
-            print(_request(cell).to_line(), file=self._process.stdin, flush=True)
+            print(request_of(cell).to_line(), file=self._process.stdin, flush=True)
 
     def poll(self) -> Outcome | None:
         """What became of the cell, once it is known."""
@@ -110,11 +108,3 @@ def yield_processor(pid: int) -> None:
     with suppress(OSError):  # it has ended, or this is not Linux
         os.setpriority(os.PRIO_PROCESS, pid, LOWEST_PRIORITY)
         Path(f"/proc/{pid}/autogroup").write_text(str(LOWEST_PRIORITY))
-
-
-def _request(cell: Cell) -> CellRequest:
-    if (cell.directory / "state").is_dir():
-        # What the run names is what this user names: that was compared before.
-        remember(open_run(cell.directory).manifest.run, cell.config)
-        return CellRequest(str(cell.directory), cell.rounds, data_dir=cell.config.data.dir)
-    return CellRequest(str(cell.directory), cell.rounds, cell.config.to_toml())

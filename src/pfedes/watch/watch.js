@@ -200,7 +200,7 @@ function updatePoints({ reset, points: more }) {
 }
 
 function draw() {
-  const [width, height, left, bottom, top, right] = [640, 300, 52, 44, 12, 14];
+  const [width, height, left, bottom, top, right] = [640, 300, 70, 44, 12, 26];
   const last = points.length ? points[points.length - 1][0] : 0;
   const most = Math.max(1, rounds, last);
   const x = (round) => left + ((width - left - right) * round) / most;

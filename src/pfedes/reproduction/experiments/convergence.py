@@ -5,24 +5,26 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pfedes.report.figures import STYLE, method_style
+from pfedes.report.figures import STYLE, distinct_styles
 from pfedes.reproduction.experiment import Exhibit, Experiment, Results
 from pfedes.reproduction.experiments.tables import cells, setting
 from pfedes.reproduction.plotting import leave_empty, legend
-from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, label
+from pfedes.reproduction.scenario import COMPARED, DATA, SCENARIOS, label, name_in_print
 from pfedes.results.table import Table
 
 
 def curves(results: Results) -> Exhibit:
     """A panel per data set and N, a line per method."""
     rows = []
+    methods = results.scale.compared(COMPARED)
+    styles = dict(zip(methods, distinct_styles(methods), strict=True))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.2, 4.6))
         grid = figure.subplots(len(DATA), len(SCENARIOS), squeeze=False)
         for line, data in enumerate(DATA):
             for place, clients in enumerate(SCENARIOS):
                 axes = grid[line][place]
-                for method in COMPARED:
+                for method in methods:
                     cell = setting(method, data, clients, homogeneous=False)
                     if (record := results.record(cell)) is None:
                         continue
@@ -30,15 +32,15 @@ def curves(results: Results) -> Exhibit:
                     accuracies += [row["accuracy"] for row in record.rounds]
                     axes.plot(
                         [100 * value for value in accuracies],
-                        label=NAMES[method],
+                        label=name_in_print(method),
                         markevery=max(1, len(accuracies) // 6),
                         markersize=3.5,
                         linewidth=1.2,
-                        **method_style(method),
+                        **styles[method],
                     )
                     rows.append(
                         [
-                            NAMES[method],
+                            name_in_print(method),
                             DATA[data],
                             str(clients),
                             *(f"{100 * at(accuracies, share):.2f}" for share in (0.25, 0.5, 1)),
@@ -72,8 +74,8 @@ def boxes(results: Results) -> Exhibit:
             for place, clients in enumerate(SCENARIOS):
                 axes = grid[line][place]
                 found = {
-                    NAMES[method]: [100 * value for value in record.learned]
-                    for method in COMPARED
+                    name_in_print(method): [100 * value for value in record.learned]
+                    for method in results.scale.compared(COMPARED)
                     if (record := results.record(setting(method, data, clients, homogeneous=False)))
                 }
                 if not found:
@@ -117,13 +119,15 @@ CONVERGENCE = Experiment(
     name="convergence",
     title="Accuracy against communication rounds",
     source="Figure 3",
-    settings=lambda scale: cells(homogeneous=False),
+    settings=lambda scale: cells(homogeneous=False, methods=scale.compared(COMPARED)),
     show=curves,
+    compares=True,
 )
 INDIVIDUAL = Experiment(
     name="individual",
     title="Distribution of the clients' accuracies",
     source="Figure 4",
-    settings=lambda scale: cells(homogeneous=False),
+    settings=lambda scale: cells(homogeneous=False, methods=scale.compared(COMPARED)),
     show=boxes,
+    compares=True,
 )

@@ -8,7 +8,7 @@ from pfedes.reproduction.experiment import NOT_RUN, Exhibit, Experiment, Results
 from pfedes.reproduction.experiments.tables import SEEDS, setting
 from pfedes.reproduction.record import RULE, Record, paired
 from pfedes.reproduction.scale import Scale
-from pfedes.reproduction.scenario import DATA, LISTED, NAMES, Setting
+from pfedes.reproduction.scenario import DATA, LISTED, Setting, name_in_print
 from pfedes.results.table import Table
 
 CLIENTS = 100
@@ -25,9 +25,11 @@ def seeds_of(method: str, data: str) -> list[Setting]:
     return [cell(method, data).with_seed(seed) for seed in (SEEDS if several else SEEDS[:1])]
 
 
-def wanted(_: Scale) -> list[Setting]:
-    first = [cell(method, data) for data in DATA for method in LISTED]
-    return first + [one for method in BEST for one in seeds_of(method, "cifar10")[1:]]
+def wanted(scale: Scale) -> list[Setting]:
+    methods = scale.compared(LISTED)
+    first = [cell(method, data) for data in DATA for method in methods]
+    best = [method for method in BEST if method in methods]
+    return first + [one for method in best for one in seeds_of(method, "cifar10")[1:]]
 
 
 def show(results: Results) -> Exhibit:
@@ -48,10 +50,12 @@ def show(results: Results) -> Exhibit:
 
 
 def _table(results: Results, data: str) -> Table:
-    known = {method: results.records(seeds_of(method, data)) for method in LISTED}
+    known = {
+        method: results.records(seeds_of(method, data)) for method in results.scale.compared(LISTED)
+    }
     ranked = sorted(known, key=lambda method: _rank(known[method]))
     rows = [_row(results, method, data, known) for method in ranked if known[method]]
-    missing = [NAMES[method] for method in ranked if not known[method]]
+    missing = [name_in_print(method) for method in ranked if not known[method]]
     columns = ["method", "accuracy (%)", "seeds", "best selected (%)", "against Standalone"]
     columns += ["verdict", "floats", "FLOP", "of which the server"]
     return Table(columns, rows, [f"{NOT_RUN}: {', '.join(missing)}."] if missing else [])
@@ -62,9 +66,9 @@ def _row(
 ) -> list[str]:
     records = known[method]
     selected = [value for record in records if (value := record.best_selected) is not None]
-    gap = paired(records, known["standalone"]) if method != "standalone" else None
+    gap = paired(records, known.get("standalone", [])) if method != "standalone" else None
     return [
-        NAMES[method],
+        name_in_print(method),
         str(results.accuracy(seeds_of(method, data))),
         str(len(records)),
         f"{100 * fmean(selected):.2f}" if selected else "-",
@@ -86,4 +90,5 @@ LEADERBOARD = Experiment(
     source="Not in the paper",
     settings=wanted,
     show=show,
+    compares=True,
 )

@@ -9,7 +9,7 @@ from pfedes.reproduction.experiment import NOT_RUN, Accuracy, Exhibit, Experimen
 from pfedes.reproduction.published import published
 from pfedes.reproduction.record import RULE, Record, paired
 from pfedes.reproduction.scale import Scale
-from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting
+from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting, name_in_print
 from pfedes.results.table import Table
 
 SEEDS = (0, 1, 2)
@@ -45,14 +45,18 @@ def cells(*, homogeneous: bool, methods: Sequence[str] = COMPARED) -> list[Setti
 
 
 def wanted(scale: Scale, *, homogeneous: bool) -> list[Setting]:
-    return [one for cell in cells(homogeneous=homogeneous) for one in seeds_of(cell)]
+    return [
+        one
+        for cell in cells(homogeneous=homogeneous, methods=scale.compared(COMPARED))
+        for one in seeds_of(cell)
+    ]
 
 
 def from_paper(method: str, data: str, clients: int, *, homogeneous: bool) -> float | None:
     """What the paper's table says."""
     where = "Table 2" if homogeneous else "Table 3"
     column = f"N={clients}, C={SCENARIOS[clients]:.0%}, {DATA[data]}"
-    return published(where, NAMES[method], column)
+    return published(where, NAMES[method], column) if method in COMPARED else None
 
 
 def show(results: Results, *, homogeneous: bool) -> Exhibit:
@@ -60,8 +64,8 @@ def show(results: Results, *, homogeneous: bool) -> Exhibit:
     tables, notes, seeds, not_run = {}, [RULE], set(), 0
     for data, name in DATA.items():
         rows = []
-        for method in COMPARED:
-            row = [NAMES[method]]
+        for method in results.scale.compared(COMPARED):
+            row = [name_in_print(method)]
             for clients in SCENARIOS:
                 cell = setting(method, data, clients, homogeneous=homogeneous)
                 theirs = from_paper(method, data, clients, homogeneous=homogeneous)
@@ -71,7 +75,7 @@ def show(results: Results, *, homogeneous: bool) -> Exhibit:
                 if ours.reason == NOT_RUN:
                     not_run += 1
                 elif ours.reason:
-                    notes.append(f"{NAMES[method]}, {name}, N={clients}: {ours.reason}.")
+                    notes.append(f"{name_in_print(method)}, {name}, N={clients}: {ours.reason}.")
             rows.append(row)
         columns = [
             "method",
@@ -95,8 +99,8 @@ def show(results: Results, *, homogeneous: bool) -> Exhibit:
 def by_their_rule(results: Results, data: str, *, homogeneous: bool) -> Table:
     """The paper's value beside ours as the authors' script measures, and how close they are."""
     rows, close = [], dict.fromkeys(CLOSENESS.values(), 0)
-    for method in COMPARED:
-        row = [NAMES[method]]
+    for method in results.scale.compared(COMPARED):
+        row = [name_in_print(method)]
         for clients in SCENARIOS:
             cell = setting(method, data, clients, homogeneous=homogeneous)
             theirs = from_paper(method, data, clients, homogeneous=homogeneous)
@@ -130,7 +134,8 @@ def closeness(ours: float | None, theirs: float | None) -> str:
 
 def reference(results: Results, data: str, clients: int, *, homogeneous: bool) -> str | None:
     """The method that the others are compared with: the one asked for, or the best baseline."""
-    methods = [results.against] if results.against else [m for m in COMPARED if m != "pfedes"]
+    compared = results.scale.compared(COMPARED)
+    methods = [results.against] if results.against else [m for m in compared if m != "pfedes"]
     found = {
         method: mean
         for method in methods
@@ -148,8 +153,8 @@ def differences(results: Results, data: str, *, homogeneous: bool) -> Table:
 
     others = {n: reference(results, data, n, homogeneous=homogeneous) for n in SCENARIOS}
     rows = []
-    for method in COMPARED:
-        row = [NAMES[method]]
+    for method in results.scale.compared(COMPARED):
+        row = [name_in_print(method)]
         for clients, other in others.items():
             gap = paired(records(method, clients), records(other, clients)) if other else None
             if other == method:
@@ -159,7 +164,7 @@ def differences(results: Results, data: str, *, homogeneous: bool) -> Table:
         rows.append(row)
     columns = ["method"]
     for clients, other in others.items():
-        name = NAMES[other] if other else "nobody"
+        name = name_in_print(other) if other else "nobody"
         columns += [f"N={clients}: against {name}", f"N={clients}: verdict"]
     return Table(columns, rows, [PAIRED_NOTE])
 
@@ -176,7 +181,7 @@ def best_note(results: Results, data: str, *, homogeneous: bool) -> str:
     for clients in SCENARIOS:
         found: dict[str, Accuracy] = {
             method: results.accuracy([setting(method, data, clients, homogeneous=homogeneous)])
-            for method in COMPARED
+            for method in results.scale.compared(COMPARED)
         }
         ranked = sorted(
             ((mean, name) for name, value in found.items() if (mean := value.mean) is not None),
@@ -184,7 +189,7 @@ def best_note(results: Results, data: str, *, homogeneous: bool) -> str:
         )
         if ranked:
             highest = f"{ranked[0][0]:.2f}"
-            first = [NAMES[name] for mean, name in ranked if f"{mean:.2f}" == highest]
+            first = [name_in_print(name) for mean, name in ranked if f"{mean:.2f}" == highest]
             parts.append(f"N={clients}: {' and '.join(first)} ({highest})")
     return f"Best of ours with seed 0: {', '.join(parts)}." if parts else "No runs yet."
 
@@ -196,6 +201,7 @@ HOMOGENEOUS, HETEROGENEOUS = (
         source=source,
         settings=partial(wanted, homogeneous=kind == "homogeneous"),
         show=partial(show, homogeneous=kind == "homogeneous"),
+        compares=True,
     )
     for kind, what, source in (
         ("homogeneous", "CNN-1 at every client", "Table 2"),

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pfedes.cli._display import Spectator
-from pfedes.errors import ConfigError
+from pfedes.api.spectator import Spectator
 from pfedes.formatting import percent
 from pfedes.sweep.cells import Cell, Outcome
 
 
 class Overview:
-    """One bar over the rounds of all cells; elsewhere a line per finished cell."""
+    """One bar over the rounds of all cells, and a line per finished cell."""
 
     def __init__(
         self, cells: Sequence[Cell], weight: Callable[[Cell], float] = lambda cell: 1.0
@@ -43,11 +42,4 @@ class Overview:
         else:
             summary = outcome.run.summary
             text = f"{percent(summary['mean_accuracy'])} in {summary['seconds']:.0f} s"
-        self.spectator.console.print(f"{outcome.cell.name}: {text}", soft_wrap=True)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return list(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise ConfigError(f"--seeds takes numbers separated by commas, found {text!r}") from None
+        self.spectator.bars.say(f"{outcome.cell.name}: {text}")

@@ -1,0 +1,1 @@
+"""What scripts and notebooks call: the commands as functions, with progress in sight."""

@@ -1,0 +1,136 @@
+"""A run in a few lines: the closing table of commands, and what a notebook shows."""
+
+import html
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from pfedes.config import Config
+from pfedes.formatting import clock, computed, count, percent
+from pfedes.methods import display_name
+from pfedes.results.summary import Row
+from pfedes.store.manifest import Manifest
+
+
+class Closed(Protocol):
+    """What is taken from a run, which shows itself by what is here."""
+
+    directory: Path
+    config: Config
+    manifest: Manifest
+    rounds: list[Row]
+
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def trained(self) -> bool: ...
+    @property
+    def summary(self) -> Row: ...
+    def why_untrained(self) -> str: ...
+    def reading_rows(self) -> AbstractContextManager[None]: ...
+
+
+def closing_rows(run: Closed) -> dict[str, str]:
+    """What came of a run and what it cost, each with its name."""
+    summary = run.summary
+    best = f"{percent(summary['best_accuracy'])} (round {summary['best_round']}, by validation)"
+    spread = f"{100 * summary['std_accuracy']:.2f} points standard deviation over clients"
+    rows = {
+        "method": _subject(summary),
+        "accuracy": f"{percent(summary['mean_accuracy'])}, {spread}",
+        "before training": percent(summary["initial_accuracy"]),
+        "best round": best if summary["best_round"] is not None else "-",
+        "sent": f"{count(summary['floats_down'])} floats down, "
+        f"{count(summary['floats_up'])} floats up in {summary['rounds']} rounds",
+        "computed": f"{computed(summary['flops'])} in {clock(summary['seconds'])}",
+    }
+    if "flops_server" in summary:
+        rows["by the server"] = computed(summary["flops_server"])
+    for target in summary["targets"]:
+        reached = f"round {target['round']}, {count(target['floats'])} floats"
+        rows[f"until {percent(target['accuracy'])}"] = (
+            "not reached" if target["round"] is None else reached
+        )
+    if trouble := len(summary["rejected_uploads"]) + len(summary["failed_clients"]):
+        rows["trouble"] = f"{trouble} uploads rejected or clients failed; see the report"
+    if run.config.runtime.report and run.finished:
+        rows["report"] = str(run.directory / "report.html")
+    return rows
+
+
+def headline(run: Closed) -> str:
+    """A run in one line."""
+    summary, rounds = run.summary, run.config.train.rounds
+    result = (
+        f"accuracy {percent(summary['mean_accuracy'])}"
+        if run.trained
+        else "not trained"
+        if not run.rounds
+        else run.why_untrained()
+    )
+    return f"{_subject(summary)}, round {summary['rounds']} of {rounds}: {result}"
+
+
+def _subject(summary: Row) -> str:
+    method = display_name(summary["method"])
+    return f"{method} on {summary['dataset']}, {summary['clients']} clients"
+
+
+def as_html(run: Closed) -> str:
+    """The headline, the curve and the closing table, for a notebook. All text is escaped."""
+    with run.reading_rows():
+        curve = [run.manifest.initial_accuracy, *(float(row["accuracy"]) for row in run.rounds)]
+    picture = b64encode(_curve(curve).encode()).decode()
+    label = f"mean accuracy after every round, at last {percent(curve[-1])}"
+    return (
+        f"<p><b>{html.escape(headline(run))}</b></p>"
+        f'<img alt="{label}" width="420" src="data:image/svg+xml;base64,{picture}">'
+        f"{_table(closing_rows(run))}"
+    )
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    cells = "".join(
+        f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+        f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+        for name, value in rows.items()
+    )
+    return f"<table>{cells}</table>"
+
+
+WIDTH, HEIGHT = 420, 150
+LEFT, RIGHT, TOP, BOTTOM = 44, 8, 10, 24
+
+
+def _curve(accuracies: Sequence[float]) -> str:
+    """Accuracy over rounds as a small picture: an image, so that no page's style changes it."""
+    last = max(1, len(accuracies) - 1)
+
+    def x(round: int) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * round / last
+
+    def y(accuracy: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - accuracy)
+
+    grid = "".join(
+        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}" '
+        f'stroke="#dddddd"/><text x="{LEFT - 6}" y="{y(share) + 4:.1f}" '
+        f'text-anchor="end">{share:.0%}</text>'
+        for share in (0.0, 0.5, 1.0)
+    )
+    points = " ".join(f"{x(n):.1f},{y(value):.1f}" for n, value in enumerate(accuracies))
+    end = (
+        f'<circle cx="{x(len(accuracies) - 1):.1f}" cy="{y(accuracies[-1]):.1f}" r="3" '
+        'fill="#0072b2"/>'
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="11" fill="#1a1a1a">'
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>{grid}'
+        f'<text x="{LEFT}" y="{HEIGHT - 7}">round 0</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 7}" text-anchor="end">'
+        f"{len(accuracies) - 1}</text>"
+        f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="1.8"/>{end}</svg>'
+    )

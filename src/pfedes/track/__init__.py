@@ -1,0 +1,1 @@
+"""Trackers: listeners that write a run's rounds where other tools read them."""
