@@ -9,9 +9,25 @@ from pathlib import Path
 
 import pytest
 
+import pfedes
 from conftest import SMALL
+from running import small
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def test_a_server_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    config = small("trained_head:TrainedHead", train__rounds=3)
+    run = pfedes.run(config, out=tmp_path / "run", quiet=True)
+    assert "TrainedHead on digits" in repr(run)
+    assert run.summary["mean_accuracy"] > run.summary["initial_accuracy"]
+    assert all(row["flops_server"] > 0 for row in run.rounds)
+    assert {row["floats_down"] for row in run.clients} == {500 * 10 + 10}
+    assert {row["floats_up"] for row in run.clients} <= {500 * classes for classes in range(1, 11)}
+    # The head that was sent differs from round to round: the server has learned.
+    heads = [run.store.server_state(run.store.manifest(n)).digest() for n in run.store.rounds()]
+    assert len(set(heads)) == len(heads) > 1
 
 
 def test_a_method_of_ones_own(tmp_path: Path) -> None:
