@@ -12,7 +12,6 @@ import base64
 import hashlib
 import hmac
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,9 +160,16 @@ class Member:
         return tuple(opened)
 
     def forget(self) -> None:
-        """Removes the key and all accounts of a run that has ended: nothing can be opened now."""
-        (self.directory / "key").unlink(missing_ok=True)  # first: without it the rest is of no use
-        shutil.rmtree(self.directory, ignore_errors=True)
+        """Removes the key and all masks of a run that has ended.
+
+        What was opened stays known: somebody who only says that the run has ended could otherwise
+        have another set opened.
+        """
+        remove(self.directory / "key")  # first: without it the rest is of no use
+        self._private = None
+        for round in self._rounds():
+            if (account := self._account(round)) is not None:
+                self._write(round, account.model_copy(update={"attempts": {}}))
 
     def _check(
         self,
