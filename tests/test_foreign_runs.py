@@ -16,7 +16,7 @@ from golden import tiny
 from pfedes import Federation, Participant, StoreError, cli, configure, open_run
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.reproduction.record import Record
-from pfedes.store.trust import remember
+from pfedes.store.trust import check_code, remember
 from pfedes.sweep.cells import Cell
 from pfedes.sweep.execute import run_cells
 from pictures import picture
@@ -262,6 +262,10 @@ def test_what_one_ran_oneself_needs_no_word(tmp_path: Path, execute: Execute) ->
     # Wherever it is moved to on this machine.
     Path("run").rename("moved")
     assert execute("export", "moved", "--client", "ada", "--out", "out")[0] == 0
+    # Another name in the place of one that was recorded does.
+    run = open_run("moved").manifest.run
+    with pytest.raises(StoreError, match="model = 'tiny:other'"):
+        check_code(run, Path("moved"), {"participants.ada.model": "tiny:other"}, trust_code=False)
 
 
 def test_a_record_that_others_can_write_counts_for_nothing(
