@@ -79,6 +79,8 @@ def test_krum_by_hand() -> None:
     rows = uploads([0.0], [1.0], [2.0], [3.0], [100.0])
     assert krum(rows, byzantine=1) == 1
     assert combined(rows, kind="krum", byzantine=1) == [1.0]
+    # By one nearest it would be the first of these, by three nearest the third.
+    assert krum(uploads([0.0], [1.0], [2.0], [4.0], [5.0]), byzantine=1) == 1
     # Two liars that agree are still two against five.
     assert krum(uploads([50.0], [50.0], [0.0], [0.1], [0.3], [0.4], [0.2]), byzantine=2) == 6
 
