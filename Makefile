@@ -9,7 +9,7 @@ help:
 	@echo "make install   a virtual environment in .venv with everything in it"
 	@echo "make demo      train pFedES on handwritten digits, in about a minute"
 	@echo "make test      every behaviour once, in about 16 minutes on two cores"
-	@echo "make test-all  also what shows the same again, more often or at a larger size"
+	@echo "make test-all  also what shows the same again, more often or larger; measures coverage"
 	@echo "make check     formatting, lint, types and layers"
 	@echo "make docs      the documentation as a site in build/site, which needs no network"
 	@echo "make results   continue the runs behind results/, when the machine is idle; Ctrl-C stops"
@@ -37,7 +37,7 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	@echo "== running all tests, with their repetitions"
-	$(TESTING) -m '' --hypothesis-profile=thorough
+	$(TESTING) -m '' --hypothesis-profile=thorough --cov --cov-report=term
 
 check: $(INSTALLED)
 	@echo "== checking format, lint, types and layers"
@@ -68,4 +68,4 @@ results: $(INSTALLED)
 	$(BIN)/pfedes paper queue --archive results
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
