@@ -24,6 +24,12 @@ class Labels:
     among: frozenset[int]
 
     def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        """Returns whether a value is such a list.
+
+        Args:
+            value: What came under that name.
+            tensors: The tensors that it came with.
+        """
         return (
             isinstance(value, list)
             and all(type(label) is int and label in self.among for label in value)
