@@ -4,6 +4,7 @@ Every attack here succeeded before: the code ran when the directory was opened.
 """
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from golden import tiny
 from pfedes import Federation, Participant, StoreError, cli, configure, open_run
 from pfedes.deploy.participant.state import ParticipantState
+from pfedes.files import read
 from pfedes.reproduction.record import Record
 from pfedes.store.trust import check_code, remember
 from pfedes.sweep.cells import Cell
@@ -293,3 +295,13 @@ def test_a_user_without_a_home_is_warned(
     caplog.clear()
     remember("run", configure())  # names nothing
     assert not caplog.text
+
+
+def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
+    """The one would be waited for, and the other fill the memory, for ever."""
+    pipe, endless = tmp_path / "pipe", tmp_path / "endless"
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    for path in (pipe, endless):
+        with pytest.raises(StoreError, match="cannot be read: it is no file"):
+            read(path)

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -197,9 +198,16 @@ def remove(path: Path) -> None:
 
 
 def read(path: Path) -> bytes:
-    """The contents of a file that must be there."""
+    """The contents of a file that must be there.
+
+    A directory from a stranger may have pipes and devices in it, which never end: they are refused.
+    """
     try:
-        return path.read_bytes()
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DamageError(f"{path} cannot be read: it is no file")
+            return file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise DamageError(f"{path} cannot be read: {error.strerror}") from None
     except OSError as error:  # no permission, too many open files: the file may be well

@@ -15,8 +15,9 @@ from pfedes.deploy.app import FILTER_CLASS, SERVER_CLASS, SITE_CLASS
 from pfedes.deploy.hardening import unix
 from pfedes.deploy.kit import Kit
 from pfedes.deploy.may_leave import allowed_by
+from pfedes.deploy.names import ADMIN, check_host
 from pfedes.deploy.participant.site_files import PARTICIPANT, TERMS
-from pfedes.files import write_atomically, writing
+from pfedes.files import read, write_atomically, writing
 
 PROJECT = "federation"
 OWNER_ONLY = 0o700
@@ -129,6 +130,38 @@ def write_server(place: Path, config: Config) -> None:
     _write(place / "startup" / "fed_server.json", fed_server)
     _write(place / "local" / "resources.json", resources)
     _write_common(place)
+
+
+def write_session(place: Path, keys: Path, config: Config) -> None:
+    """What the coordinator's session with the server needs, into an empty directory."""
+    terms = config.federation
+    check_host(terms.host)
+    fed_admin = {
+        "format_version": 1,
+        "admin": {
+            "project_name": PROJECT,
+            "username": ADMIN,
+            "server_identity": terms.host,
+            "scheme": SCHEME,
+            "host": terms.host,
+            "port": terms.port,
+            "connection_security": "mtls",
+            "uid_source": "user_input",
+            "with_file_transfer": True,
+            "upload_dir": "transfer",
+            "download_dir": "transfer",
+            "client_key": "client.key",
+            "client_cert": "client.crt",
+            "ca_cert": "rootCA.pem",
+            "idle_timeout": 900.0,
+            "login_timeout": 10.0,
+            "authenticate_msg_timeout": 2.0,
+        },
+    }
+    for name in ("client.key", "client.crt", "rootCA.pem"):
+        _write_bytes(place / "startup" / name, read(keys / name))
+    _write(place / "startup" / "fed_admin.json", fed_admin)
+    _write(place / "local" / "resources.json", {"format_version": 1})
 
 
 STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"

@@ -11,6 +11,7 @@ from typing import IO
 from pfedes.errors import StoreError
 from pfedes.files import make_private_directory, open_private, private_handle, writing
 
+LOOKED_AT = 0.05  # seconds
 PATIENCE = 10.0  # seconds; workers of a killed process end by themselves, a moment after it
 
 
@@ -24,12 +25,32 @@ def locked(state: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(lock: Path, otherwise: str) -> Iterator[None]:
-    """Holds a lock file; while another process does, refuses with the line `otherwise`."""
+def alone(lock: Path, otherwise: str) -> Iterator[int]:
+    """Holds a lock file; while another process does, refuses with the line `otherwise`.
+
+    Yields its descriptor: as long as that is open in any process, the lock is held.
+    """
     with _open(lock) as file:
         if not _taken(file.fileno()):
-            raise StoreError(otherwise)
-        yield
+            time.sleep(LOOKED_AT)  # perhaps somebody only looked, by `is_held`
+            if not _taken(file.fileno()):
+                raise StoreError(otherwise)
+        yield file.fileno()
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a process of this machine holds a lock file; nothing is written, or made."""
+    try:
+        handle = os.open(lock, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pfedes.files import parse_json, read, write_atomically, writing
-from pfedes.store.lock import alone
+from pfedes.store.lock import alone, is_held
 
 REVOKED = "revoked.json"
 
@@ -87,9 +87,13 @@ class Layout:
         """Whether a federation was made here, or was going to be."""
         return self.config.exists() or self.changing.exists()
 
-    def served(self) -> AbstractContextManager[None]:
+    def served(self) -> AbstractContextManager[int]:
         """For the one process that runs the server and submits jobs."""
         return alone(self._serving, f"another 'pfedes serve' is at work in {self.directory}")
+
+    def is_served(self) -> bool:
+        """Whether `pfedes serve` is at work here: without it, there is no server."""
+        return is_held(self._serving)
 
     def refuse_if_served(self) -> None:
         """Says so before anything is changed under its feet."""

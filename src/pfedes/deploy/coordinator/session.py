@@ -1,22 +1,39 @@
 """The coordinator's line to FLARE's server."""
 
 import logging
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from pfedes.config import Config
 from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.flare_config import write_session
 from pfedes.deploy.hardening.install import harden
 from pfedes.deploy.names import ADMIN
 
 
-def open_session(layout: Layout, timeout: float) -> Session:
-    """A session with the server; whatever FLARE raises if it does not answer in time."""
+def open_session(layout: Layout, config: Config, timeout: float) -> Session:
+    """A session with the server; whatever FLARE raises if it does not answer in time.
+
+    From the federation's directory come certificates and a key: what FLARE is set to, which may
+    name classes, is written anew.
+    """
     harden()
-    with _hushed():
-        return new_secure_session(ADMIN, str(layout.admin), timeout=timeout)
+    place = TemporaryDirectory(prefix="pfedes-")
+    try:
+        write_session(Path(place.name), layout.admin / "startup", config)
+        with _hushed():
+            session = new_secure_session(ADMIN, place.name, timeout=timeout)
+    except BaseException:
+        place.cleanup()
+        raise
+    weakref.finalize(session, place.cleanup)
+    return session
 
 
 def connected(session: Session) -> dict[str, str]:

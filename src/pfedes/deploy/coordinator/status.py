@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from pfedes.config import configure
+from pfedes.config import Config, stored_config
 from pfedes.deploy.certificates import certificates_of, endings
 from pfedes.deploy.coordinator.fleet import begun, is_finished
 from pfedes.deploy.coordinator.layout import Layout
@@ -67,8 +67,8 @@ class Status:
 def status_of(layout: Layout) -> Status:
     if not layout.config.exists():
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
-    config = configure(layout.config)
-    contacts = _contacts(layout)
+    config = stored_config(layout.config)  # the directory may be anybody's
+    contacts = _contacts(layout, config) if layout.is_served() else None
     run = begun(layout)
     manifest = run.manifest if run is not None else None
     revoked = read_revocations(layout.revoked).names
@@ -99,10 +99,10 @@ def status_of(layout: Layout) -> Status:
     return Status(contacts is not None, round, config.train.rounds, finished, people, warnings)
 
 
-def _contacts(layout: Layout) -> dict[str, str] | None:
+def _contacts(layout: Layout, config: Config) -> dict[str, str] | None:
     """When each connected site was last heard of; None if the server does not answer."""
     try:
-        session = open_session(layout, ANSWERING)
+        session = open_session(layout, config, ANSWERING)
         try:
             found = session.get_connected_client_list()
         finally:
