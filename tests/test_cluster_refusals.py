@@ -1,6 +1,8 @@
 """Who may join a cluster run, and what is said when there is no cluster to run on."""
 
+import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -8,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import dask
 import pytest
@@ -16,7 +19,8 @@ import pfedes
 from clusters import SETTINGS, Cluster, Gate, Meanwhile, authority, log_of, on, wait_until
 from pfedes import ClusterError, Config, ConfigError, Federation, configure
 from pfedes.cli import execute
-from pfedes.fleet.dask.compatibility import NodeFacts, differences
+from pfedes.fleet.dask.compatibility import NodeFacts, differences, facts_of_process
+from pfedes.fleet.dask.roster import Refused, Roster
 from running import result, small
 
 ODD = {
@@ -70,6 +74,19 @@ def test_other_processors_may_be_accepted(crowd: Cluster, tmp_path: Path) -> Non
     assert "gives other bits, and may join" in said
     report = (run.directory / "report.html").read_text()
     assert "bit equality is not promised" in report
+
+
+def test_a_node_that_does_not_know_the_question_has_another_version() -> None:
+    why = "facts_of_worker() takes 3 positional arguments but 4 were given"
+    connection = MagicMock(call=AsyncMock(side_effect=TypeError(why)))
+    runtime = small(runtime__device="cpu").runtime
+    roster = Roster(connection, runtime, None, AsyncMock(), ("float32",))
+    with pytest.raises(Refused) as refusal:
+        asyncio.run(roster._examine("tcp://old:1", 1))
+    (ours,) = re.findall(r"the driver.s, (.*): install that version there", str(refusal.value))
+    assert ours == facts_of_process("cpu", 1, ()).versions["pfedes"]
+    assert str(refusal.value).startswith("tcp://old:1: its pfedes")
+    assert str(refusal.value).endswith(f"({why})")
 
 
 def test_what_differs_is_said_in_full() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from pfedes.config.runtime import RuntimeConfig
@@ -24,6 +25,9 @@ from pfedes.formatting import listed
 log = logging.getLogger(__name__)
 
 BETWEEN_LOOKS = 0.5  # seconds
+UNKNOWN_CALL = (TypeError, AttributeError, ImportError, UnpicklingError)
+"""What a worker with other code makes of a call that this version has changed."""
+
 LONGEST_EXAMINATION = 60.0  # seconds; after that nothing waits for a worker's first answer
 
 
@@ -152,10 +156,15 @@ class Roster:
 
     async def _examine(self, address: str, threads: int) -> Node:
         runtime = self._runtime
+        asked = (runtime.device, runtime.threads, self._precisions)
         with probing(self._directory) as probe:
-            facts = await self.connection.call(
-                address, facts_of_worker, runtime.device, runtime.threads, self._precisions, probe
-            )
+            try:
+                facts = await self.connection.call(address, facts_of_worker, *asked, probe)
+            except UNKNOWN_CALL as error:
+                raise Refused(
+                    f"{address}: its pfedes is not the driver's, {self._ours.versions['pfedes']}: "
+                    f"install that version there ({error})"
+                ) from None
         node = Node(address, facts.name, facts.host, facts.sees)
         mixed = runtime.mixed_hardware
         if reasons := list(differences(self._ours, facts, threads, mixed=mixed)):
