@@ -124,6 +124,9 @@ class Ground:
         self._joined[name] = process
         return process
 
+    def joined(self, name: str) -> "subprocess.Popen[bytes]":
+        return self._joined[name]
+
     def part(self, name: str) -> None:
         """Kills `pfedes join`, and waits until all that it started is gone."""
         _end(self._joined.pop(name))

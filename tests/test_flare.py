@@ -1,6 +1,7 @@
 """Federations across machines, on one: real processes, mutual TLS, and what goes wrong."""
 
 import json
+import os
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,23 @@ from PIL import Image
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from commands import process as command
-from flaring import NAMES, PATIENCE, Ground, accepted, eventually, kill, simulated, who_answered
-from pfedes import Run, cli, open_run
+from flaring import (
+    NAMES,
+    PATIENCE,
+    Ground,
+    accepted,
+    eventually,
+    kill,
+    processes,
+    simulated,
+    who_answered,
+)
+from pfedes import Run, StoreError, cli, open_run
+from pfedes.deploy.participant.standing import JOIN_LOCK
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.rehearsal import write_participant
 from pfedes.formatting import percent
+from pfedes.store.lock import alone
 from running import timeless
 
 WITHHELD = {"flops", "metadata_up"}  # participants of a federation say less than clients here
@@ -35,6 +48,30 @@ def assert_same(run: Run, other: Run) -> None:
     assert comparable(run) == comparable(other)  # first: it says in which round they part
     assert standings(run) == standings(other)
     assert run.manifest.server_digest == other.manifest.server_digest
+
+
+def libraries(pid: int) -> set[str]:
+    """Names of the shared libraries that a process has loaded."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {Path(line.split()[-1]).name for line in lines if ".so" in line}
+
+
+def test_who_waits_holds_no_torch(ground: Ground) -> None:
+    """Neither `pfedes join`, once it has checked all, nor FLARE's process below it."""
+    seat = ground.seat("ada").directory
+    (site,) = eventually(lambda: processes("pfedes.deploy.process", str(seat)), "ada's site", 60)
+    joined = ground.joined("ada").pid
+    for pid in (joined, site):
+        found = libraries(pid)
+        assert not {name for name in found if "torch" in name}, pid
+        assert any(name.startswith("libc") for name in found)
+    assert any("torch" in name for name in libraries(os.getpid()))  # it can be seen
+    # It is the process that checked everything, with the lock that it took then.
+    with (
+        pytest.raises(StoreError, match="taken"),
+        alone(seat / JOIN_LOCK, "taken"),
+    ):
+        pass
 
 
 def test_a_rehearsal_is_its_simulation_bit_for_bit(rehearsal: Path, tmp_path: Path) -> None:

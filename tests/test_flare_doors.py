@@ -28,12 +28,13 @@ from nvflare.fuel.f3.streaming.stream_const import (
 )
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from flaring import Ground, processes
+from flaring import Ground, eventually, processes
 from pfedes import configure
 from pfedes.deploy.hardening import unix
-from pfedes.deploy.hardening.doors import doors_between
+from pfedes.deploy.hardening.cell import REFUSED
+from pfedes.deploy.hardening.doors import ProcessKind, doors_between, kind_of
 from pfedes.deploy.hardening.processors import is_job
-from pfedes.deploy.names import SERVER
+from pfedes.deploy.names import INNER, SERVER
 
 HERE = Path(__file__).parent
 KNOWN = HERE / "fixtures" / "flare_doors.txt"
@@ -89,6 +90,10 @@ def test_no_door_is_new() -> None:
     assert [" ".join(door) for door in registered()] == KNOWN.read_text().splitlines()
 
 
+# What the server may do to its own federation, such as ending a job, it does not do here.
+HARMFUL = {"bye", "quit", AdminCommandNames.ABORT, ReservedTopic.END_RUN}
+
+
 def knock(place: Path, name: str, url: str, who: dict[str, str], *targets: str) -> None:
     """Tries every door of every target: exactly those are open that the sender needs.
 
@@ -106,9 +111,41 @@ def knock(place: Path, name: str, url: str, who: dict[str, str], *targets: str) 
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    said = json.loads(done.stdout.splitlines()[-1])
-    for target in targets:
-        answers = {door: said[target][" ".join(door)] for door in tried}
+    assert_open(name, tried, json.loads(done.stdout.splitlines()[-1]))
+
+
+def begin_inside(plans: Path, role: str, *targets: str) -> None:
+    """Has a genuine process of the coordinator's do the same, by its own cell."""
+    tried = [door for door in doors() if door[1] not in HARMFUL]
+    plan = {"targets": targets, "doors": tried, "commands": commands() if role == "server" else []}
+    part = plans / "part"
+    part.write_text(json.dumps(plan))
+    part.rename(plans / f"{role}.plan.json")
+
+
+def check_inside(plans: Path, role: str, name: str) -> None:
+    """What it heard, in its own name."""
+    answer = plans / f"{role}.json"
+    eventually(answer.exists, f"what the {role} heard")
+    sender, said = json.loads(answer.read_text())
+    assert sender == name
+    plan = json.loads((plans / f"{role}.plan.json").read_text())
+    assert_open(name, [tuple(door) for door in plan["doors"]], said)
+    sites = [target for target in said if kind_of(target) is ProcessKind.SITE]
+    for target in sites if plan["commands"] else []:
+        heard = {topic: said[target][topic] for topic in plan["commands"]}
+        assert not {t for t, text in heard.items() if "invalid" not in text and text != REFUSED}
+
+
+def commands() -> list[str]:
+    """All that the server of an unguarded FLARE may have a site do."""
+    return sorted({t for p in ClientRequestProcessors.request_processors for t in p.get_topics()})
+
+
+def assert_open(name: str, tried: list[tuple[str, str]], said: dict[str, dict[str, str]]) -> None:
+    """Of the doors that were tried, exactly those are open that the sender needs."""
+    for target, texts in said.items():
+        answers = {door: texts[" ".join(door)] for door in tried}
         heard = {door for door, text in answers.items() if not text.endswith("refused")}
         # Nobody replies to a part of a stream that is refused, and to others FLARE need not.
         parts = {door for door in heard if door[0] == STREAM_CHANNEL}
@@ -137,16 +174,20 @@ def listening(pid: int) -> list[str]:
 def inner_socket(pid: int) -> Path:
     """Where a FLARE process meets its jobs."""
     words = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-    (place,) = [w.partition("=")[2] for w in words if w.startswith(f"{unix.PLACE}=")]
+    (place,) = [w.partition("=")[2] for w in words if w.startswith(f"{INNER}=")]
     return Path(place) / unix.SOCKET
 
 
-def test_nobody_answers_who_need_not(ground: Ground, tmp_path: Path) -> None:
+def test_nobody_answers_who_need_not(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With everybody at work, who must finish all the same.
 
     A job of FLARE takes the time.
     """
-    ground.begin(train__rounds=1)
+    ground.begin(train__rounds=1, federation__timeout=900)
+    monkeypatch.setenv("PYTHONPATH", str(HERE / "inside"), prepend=os.pathsep)
+    monkeypatch.setenv("KNOCKING", str(tmp_path))
     ground.hold("ada")
     with ground.serving() as coordinator:
         ground.await_held("ada")
@@ -159,12 +200,18 @@ def test_nobody_answers_who_need_not(ground: Ground, tmp_path: Path) -> None:
         everybody = [SERVER, f"{SERVER}.{running}", "ada", f"ada.{running}"]
         port = configure(ground.layout.config).federation.port
 
+        for role in ("job", "server"):
+            begin_inside(tmp_path, role, "ada", f"ada.{running}")
         # Another participant.
         ben, url = credentials(ground.layout.kits / "ben"), f"tcp://localhost:{port}"
         knock(tmp_path, f"ben.{uuid.uuid4()}", url, ben, *everybody)
         # The server's job, or whoever got into the coordinator's account.
         inner = inner_socket(server)
         knock(tmp_path, f"{SERVER}.{uuid.uuid4()}", f"unix://here{inner}", {}, *everybody)
+
+        # The server and its job themselves.
+        check_inside(tmp_path, "job", f"{SERVER}.{running}")
+        check_inside(tmp_path, "server", SERVER)
 
         # Nobody else gets as far as that: not without a certificate, nor as another user.
         outside = ssl.create_default_context()

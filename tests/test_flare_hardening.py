@@ -29,6 +29,7 @@ from pfedes.deploy.hardening.cell import is_neighbour, may_speak_for
 from pfedes.deploy.hardening.commands import COMMANDS, FewCommands
 from pfedes.deploy.hardening.doors import doors_between
 from pfedes.deploy.hardening.processors import CONFIG, Deploy, Narrowed, Start, processors
+from pfedes.deploy.names import INNER
 
 # Of the form that FLARE makes, but fixed: they are part of the tests' names.
 JOB = "5f0c0b52-7a3e-4d0b-9d7e-0f6f3a1c2b11"
@@ -240,7 +241,7 @@ def test_one_user_meets_at_a_socket(
     """Also where the path is longer than addresses of sockets can be."""
     place = tmp_path / name
     place.mkdir(mode=0o700)
-    monkeypatch.setenv(unix.PLACE, str(place))
+    monkeypatch.setenv(INNER, str(place))
     address, other = unix.UnixDriver.get_urls("unix", {})
     assert address == other
     listener = unix.UnixDriver()

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from nvflare.apis.signal import Signal
+from nvflare.private.fed.app.deployer.base_client_deployer import BaseClientDeployer
 
 from commands import refused
 from pfedes import ConfigError, StoreError, cli, configure
@@ -24,12 +25,14 @@ from pfedes.deploy.coordinator.controller import Coordinator
 from pfedes.deploy.coordinator.layout import Layout, Presence
 from pfedes.deploy.coordinator.serve import Serving, admit, prepare
 from pfedes.deploy.coordinator.terms import in_force
+from pfedes.deploy.engine import Engine
+from pfedes.deploy.farewell import farewell
 from pfedes.deploy.kit import KEY
 from pfedes.deploy.participant.join import Joining
 from pfedes.deploy.participant.state import ParticipantState
-from pfedes.deploy.process import Engine
 from pfedes.deploy.rehearsal import (
     Rehearsal,
+    _check_enough,
     _see_off,
     federation_of,
     start_joining,
@@ -80,8 +83,8 @@ def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
         alone(joining.seat.directory / "join.lock", ""),
         pytest.raises(StoreError, match="another 'pfedes join' is at work in"),
     ):
-        joining.run(leave=True)
-    assert not joining.workspace.exists()
+        joining.run()
+    assert not joining.waiting.workspace.exists()
 
 
 def test_a_closed_terminal_ends_join_with_a_word_on_how_to_continue(
@@ -92,7 +95,7 @@ def test_a_closed_terminal_ends_join_with_a_word_on_how_to_continue(
 ) -> None:
     file = write_participant(tmp_path / "ada", "ada", 0, 2)
     kit = layout.kits / "ada"
-    monkeypatch.setattr(Joining, "run", lambda self, leave: signal.raise_signal(signal.SIGHUP))
+    monkeypatch.setattr(Joining, "run", lambda self: signal.raise_signal(signal.SIGHUP))
     assert cli.execute(["join", str(kit), str(file)]) == 130
     said = capsys.readouterr().err.splitlines()[-1]
     assert said == f"pfedes: stopped; 'pfedes join {kit} {file}' goes on"
@@ -240,7 +243,7 @@ def test_places_that_cannot_be_written(layout: Layout, tmp_path: Path) -> None:
     assert "cannot write" in refused("request", str(home))
     person = read_participant(home)
     with pytest.raises(DiskError, match="cannot write"):
-        Joining(layout.kits / "ada", person, print).run(leave=True)
+        Joining(layout.kits / "ada", person, print).run()
     with pytest.raises(DiskError, match="cannot write"):
         Engine("client", tmp_path, "ada", file / "site.log").keep_alive()
 
@@ -314,6 +317,61 @@ def test_who_does_not_leave_a_rehearsal_as_agreed(
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()[1:5]] == list(names)
     assert said.err == f"pfedes: {ends[2]}\n"
+
+
+def test_a_site_that_ends_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the server need not find out; what fails at such a moment is nobody's concern."""
+    site = MagicMock(token="")
+    monkeypatch.setattr(BaseClientDeployer, "create_fed_client", lambda deployer, args: site)
+    say = farewell()
+    say()  # before there is a site
+    assert BaseClientDeployer.create_fed_client(MagicMock(), None) is site
+    say()  # before the server knows it
+    site.logout_client.assert_not_called()
+    site.token = "known"
+    say()
+    site.logout_client.assert_called_once()
+    site.logout_client.side_effect = ConnectionError
+    say()
+
+
+def test_a_rehearsal_with_too_few_ends(
+    unmade: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody starts the others again: it would wait for ever."""
+    import pfedes.deploy.rehearsal as module
+
+    stays, died = MagicMock(), MagicMock(returncode=2)
+    stays.poll.return_value, died.poll.return_value = None, 2
+    homes = {name: tmp_path / name for name in ("ada", "ben")}
+
+    def check(*ended: str) -> None:
+        joined = {name: died if name in ended else stays for name in homes}
+        serving = Serving(unmade, print, lambda: _check_enough(unmade, joined, homes))
+        monkeypatch.setattr(serving, "engine", MagicMock())
+        monkeypatch.setattr(serving, "_look", MagicMock(side_effect=[False, True]))
+        serving.run()
+
+    (unmade.server / "startup").mkdir(parents=True)
+    unmade.config.write_text(federation_of(("ada", "ben"), 1, 8002).to_toml())
+    monkeypatch.setattr("pfedes.deploy.coordinator.serve.LOOK", 0)
+    monkeypatch.setattr("pfedes.deploy.coordinator.serve.open_run", MagicMock())
+    check()
+    said = f"ben ended with code 2: see {homes['ben'] / 'join.txt'}"
+    with pytest.raises(FailedRunError) as refusal:
+        check("ben")
+    assert str(refusal.value) == f"too few participants before the first round: {said}"
+
+    # Later the other one goes on alone, if that is enough for a round.
+    run = MagicMock()
+    run.manifest.round, run.config.fewest_uploads = 1, 1
+    monkeypatch.setattr(module, "begun", lambda layout: run)
+    monkeypatch.setattr(module, "is_finished", lambda *about: False)
+    check("ben")
+    with pytest.raises(FailedRunError, match="too few participants after round 1: ada"):
+        check("ada", "ben")
+    monkeypatch.setattr(module, "is_finished", lambda *about: True)
+    check("ada", "ben")
 
 
 def test_a_rehearsal_of_no_rounds_leaves_nothing_behind() -> None:

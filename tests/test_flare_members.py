@@ -121,7 +121,7 @@ def test_an_authority_of_a_year_can_be_gone_on_with(layout: Layout) -> None:
 def test_what_ends_soon_is_warned_of(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pfedes.deploy.coordinator.status._contacts", lambda layout: None)
+    monkeypatch.setattr("pfedes.deploy.coordinator.status._contacts", lambda *asked: None)
     names = ("ada", "ben", "cleo")
     assert endings(layout, names) == []
     end_soon(layout, layout.certificate("ben"))
@@ -144,12 +144,12 @@ def test_a_participant_is_warned_of_its_own(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(Joining, "_stay", lambda self, leave: None)
+    monkeypatch.setattr("pfedes.deploy.participant.join.again", lambda *handed, **over: None)
     monkeypatch.setattr("pfedes.deploy.participant.join.write_site", lambda *arguments: None)
     person = read_participant(write_participant(tmp_path / "ada", "ada", 0, 2))
 
     def join() -> None:
-        Joining(layout.kits / "ada", person, print).run(leave=True)
+        Joining(layout.kits / "ada", person, print).run()
 
     join()
     assert caplog.text == ""

@@ -23,10 +23,10 @@ from pfedes.deploy.coordinator.job import write_job
 from pfedes.deploy.coordinator.layout import Layout, Presence
 from pfedes.deploy.coordinator.serve import prepare
 from pfedes.deploy.coordinator.session import connected
+from pfedes.deploy.engine import Engine
 from pfedes.deploy.flare_config import write_server, write_site
 from pfedes.deploy.kit import CERTIFICATE, KEY, read_kit
 from pfedes.deploy.names import ADMIN
-from pfedes.deploy.process import Engine
 from pfedes.deploy.rehearsal import federation_of
 
 # FLARE's sessions leave sockets to the garbage collector.

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pfedes.config.participant import Participant as Participant
     from pfedes.core.client import Card as Card
     from pfedes.core.client import Client as Client
-    from pfedes.core.client import Scores as Scores
     from pfedes.core.context import Context as Context
     from pfedes.core.payload import Payload as Payload
+    from pfedes.core.scores import Scores as Scores
     from pfedes.errors import ClusterError as ClusterError
     from pfedes.errors import ConfigError as ConfigError
     from pfedes.errors import DamageError as DamageError

@@ -1,22 +1,12 @@
 """What the commands of a federation across machines do, and what they say."""
 
 import json as json_module
-import sys
-import time
 
 from pfedes.cli._display import facts, output
 from pfedes.deploy.participant.baseline import trained_alone
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.formatting import computed, percent
 from pfedes.results.run import Run
-
-
-def said(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
-def silent(text: str) -> None:
-    """For those who asked for nothing but the result."""
 
 
 def show_end(run: Run, *, quiet: bool, json: bool) -> None:

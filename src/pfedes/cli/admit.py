@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._federation import said
+from pfedes.cli._narration import said
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.serve import admit as admit_participant
 from pfedes.deploy.hardening.version import check_version

@@ -1,16 +1,14 @@
 """`pfedes join`: taking part in a federation from one's own machine."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pfedes.cli._federation import said, show_seat
+from pfedes.cli._narration import said
 from pfedes.cli._signals import Interrupted, interruptible
-from pfedes.cli.check import show_check
-from pfedes.config.participant import read_participant
-from pfedes.deploy.hardening.version import check_version
-from pfedes.deploy.participant.join import Joining
+from pfedes.deploy.participant.waiting import WAITING, Waiting
 
 
 def join(
@@ -31,16 +29,34 @@ def join(
     What may leave is decided by your file, and enforced by it twice. Model, data and an account of
     everything that was sent stay in its 'state' directory.
     """
-    show_joining(kit, participant, leave=leave)
+    try:
+        if told := os.environ.pop(WAITING, ""):
+            _wait(Waiting.model_validate_json(told), leave=leave)
+        else:
+            _prepare(kit, participant)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; 'pfedes join {kit} {participant}' goes on") from None
 
 
-def show_joining(kit: Path, file: Path, *, leave: bool) -> None:
+def _prepare(kit: Path, file: Path) -> None:
+    # Imported here: the process that waits does without torch.
+    from pfedes.cli.check import show_check
+    from pfedes.config.participant import read_participant
+    from pfedes.deploy.hardening.version import check_version
+    from pfedes.deploy.participant.join import Joining
+
     check_version()
     joining = Joining(kit.absolute(), read_participant(file), said)
     show_check(file, joining.kit.terms)
-    try:
-        with interruptible():
-            joining.run(leave=leave)
-    except KeyboardInterrupt:
-        raise Interrupted(f"stopped; 'pfedes join {kit} {file}' goes on") from None
-    show_seat(joining.seat)
+    with interruptible():
+        joining.run()
+
+
+def _wait(waiting: Waiting, *, leave: bool) -> None:
+    with interruptible():
+        waiting.stay(said, leave=leave)
+    # Imported when there is nothing to wait for any more.
+    from pfedes.cli._federation import show_seat
+    from pfedes.deploy.participant.state import ParticipantState
+
+    show_seat(ParticipantState(waiting.directory))

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from pfedes.cli._display import output
-from pfedes.cli._federation import said
+from pfedes.cli._narration import said
 from pfedes.cli._options import Rounds
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.deploy.hardening.version import check_version

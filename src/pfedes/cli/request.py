@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._federation import said
+from pfedes.cli._narration import said
 from pfedes.config.participant import read_participant
 from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.participant.join import key_of

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from pfedes.cli._federation import said, show_end, silent
+from pfedes.cli._federation import show_end
+from pfedes.cli._narration import said, silent
 from pfedes.cli._options import Json, Quiet
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.config import configure

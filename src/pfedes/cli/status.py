@@ -12,7 +12,8 @@ from pfedes.cli._display import facts, output
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.status import status_of
 from pfedes.deploy.hardening.version import check_version
-from pfedes.deploy.participant.state import ParticipantRecord, ParticipantState
+from pfedes.deploy.participant.standing import ParticipantRecord
+from pfedes.deploy.participant.state import ParticipantState
 from pfedes.formatting import counted, percent
 
 

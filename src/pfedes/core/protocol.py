@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pfedes.core.client import Card, Scores
+from pfedes.core.client import Card
 from pfedes.core.payload import Payload, Value
+from pfedes.core.scores import Scores
 from pfedes.core.wire import Digest, MetaSpec, Number
 
 

@@ -7,6 +7,7 @@ from pfedes.errors import ConfigError
 
 SERVER = "server"  # what FLARE calls ours
 ADMIN = "coordinator@pfedes.local"  # on the certificate by which jobs are submitted
+INNER = "PFEDES_INNER"  # the variable that names the directory in which a process meets its jobs
 
 _SITE = re.compile("[A-Za-z0-9_-]+")
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"

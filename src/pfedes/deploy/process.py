@@ -1,116 +1,33 @@
-"""FLARE's processes: `python -m pfedes.deploy.process server|client WORKSPACE NAME LEASH`.
+"""FLARE's processes: `python -m pfedes.deploy.process server|client WORKSPACE NAME LEASH`."""
 
-FLARE's own start script sleeps between its looks and outlives who started it. Here a process is
-restarted at once when it dies, and ends when its parent does.
-"""
-
-import logging
 import os
 import runpy
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
 
 from pfedes.deploy.coordinator.layout import REVOKED
-from pfedes.deploy.hardening import unix
+from pfedes.deploy.farewell import farewell
 from pfedes.deploy.hardening.install import harden
-from pfedes.errors import StoreError
-from pfedes.files import open_private, writing
-from pfedes.fleet.process import end_with, python, same_imports
-
-log = logging.getLogger(__name__)
-
-Role = Literal["server", "client"]
-PAUSE = 2.0  # seconds between two starts of a process that dies at once
-TRIES = 5  # starts in a row that may fail at once
-
-
-class Engine:
-    """One FLARE process, kept alive."""
-
-    def __init__(self, role: Role, workspace: Path, name: str, output: Path) -> None:
-        self.role = role
-        self.workspace = workspace.absolute()
-        self.name = name
-        self.output = output
-        self.limits: Mapping[str, str] = {}  # additions to its environment
-        self._process: subprocess.Popen[bytes] | None = None
-        self._leash = -1
-        self._inner: tempfile.TemporaryDirectory[str] | None = None
-        self._began = 0.0
-        self._failed = 0
-
-    def keep_alive(self) -> bool:
-        """Starts the process if it is not there; whether it had to be."""
-        if self._process is not None and self._process.poll() is None:
-            return False
-        lived = time.monotonic() - self._began
-        if self._process is not None:
-            log.warning("the %s process ended (%s)", self.role, self._process.returncode)
-            self._failed = self._failed + 1 if lived < 10 * PAUSE else 0
-            if self._failed >= TRIES:
-                raise StoreError(f"the {self.role} process does not start: see {self.output}")
-            time.sleep(max(0.0, PAUSE - lived))
-        self.stop()
-        self._start()
-        return True
-
-    def stop(self) -> None:
-        """Ends the process and all that it started."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        os.close(self._leash)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if self._inner is not None:
-            self._inner.cleanup()
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
-
-    def _start(self) -> None:
-        with writing(self.output):
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-            output = open_private(self.output, "ab")
-        # Not in the workspace: whoever copies that cannot copy a socket.
-        self._inner = tempfile.TemporaryDirectory(prefix="pfedes-", ignore_cleanup_errors=True)
-        ours, theirs = os.pipe()
-        with output:
-            self._process = subprocess.Popen(
-                python("-m", "pfedes.deploy.process", self.role, str(self.workspace), self.name,
-                       str(ours)),
-                env={**same_imports(), **self.limits, unix.PLACE: self._inner.name},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[ours],
-                process_group=0,  # Ctrl-C is for the parent alone
-            )  # fmt: skip
-        os.close(ours)
-        self._leash = theirs
-        self._began = time.monotonic()
+from pfedes.deploy.names import INNER
+from pfedes.fleet.process import end_with
 
 
 def main() -> None:
     role, workspace, name, leash = sys.argv[1:]
     os.umask(0o077)  # whatever FLARE writes is for its owner only
-    end_with(int(leash), _end_group)
+    last: list[Callable[[], None]] = []
+    end_with(int(leash), lambda: _end_group(last))
     harden()
     if role == "server":
         # Only there: this takes a moment to import, and a site admits nobody.
         from pfedes.deploy.guard import install
 
         install(Path(workspace).parent / REVOKED)
+    else:
+        last.append(farewell())
     module = f"nvflare.private.fed.app.{role}.{role}_train"
     sys.argv = [
         module, "-m", workspace, "-s", f"fed_{role}.json", "--set", "secure_train=true",
@@ -120,9 +37,11 @@ def main() -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _end_group() -> None:
+def _end_group(last: Iterable[Callable[[], None]]) -> None:
     """Ends FLARE's job processes, too, and removes what the parent cannot remove any more."""
-    shutil.rmtree(os.environ[unix.PLACE], ignore_errors=True)
+    for word in last:
+        word()
+    shutil.rmtree(os.environ[INNER], ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

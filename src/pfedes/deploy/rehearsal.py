@@ -2,7 +2,7 @@
 
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import files
@@ -13,9 +13,11 @@ import tomli_w
 
 from pfedes.config import Config, configure
 from pfedes.config.participant import read_participant
+from pfedes.deploy.coordinator.fleet import begun, is_finished
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.serve import Serving, prepare
 from pfedes.deploy.participant.state import ParticipantState
+from pfedes.errors import FailedRunError
 from pfedes.federation.loop import refuse_if_taken
 from pfedes.files import writing
 from pfedes.fleet.process import LEASH, python, same_imports
@@ -55,7 +57,7 @@ def rehearse(out: Path, participants: int, say: Say, *, rounds: int | None = Non
         for name in names:
             joined[name] = start_joining(layout.kits / name, homes[name], leave=True)
             stack.callback(_end, joined[name])
-        run = Serving(layout, say).run()
+        run = Serving(layout, say, lambda: _check_enough(layout, joined, homes)).run()
         ends = [_see_off(name, process, homes[name]) for name, process in joined.items()]
     people = []
     for name in names:
@@ -119,17 +121,32 @@ def free_port() -> int:
         return port
 
 
+def _check_enough(
+    layout: Layout, joined: Mapping[str, "subprocess.Popen[bytes]"], homes: Mapping[str, Path]
+) -> None:
+    """Nobody comes back here, as others would: with too few, a federation waits for ever."""
+    left = [name for name, process in joined.items() if process.poll() is not None]
+    if not left:
+        return
+    run = begun(layout)
+    needed = len(joined) if run is None else run.config.fewest_uploads
+    if len(joined) - len(left) < needed and not (run and is_finished(run, run.config)):
+        when = "before the first round" if run is None else f"after round {run.manifest.round}"
+        why = "; ".join(_end_of(name, joined[name].returncode, homes[name]) for name in left)
+        raise FailedRunError(f"too few participants {when}: {why}")
+
+
 def _see_off(name: str, process: "subprocess.Popen[bytes]", home: Path) -> str:
     """Everybody has been told the end, and leaves by itself; '' or what happened instead."""
     try:
         code = process.wait(LEAVING)
     except subprocess.TimeoutExpired:
-        happened = "has not left yet"
-    else:
-        if not code:
-            return ""
-        killed = code < 0
-        happened = f"was ended by {Signals(-code).name}" if killed else f"ended with code {code}"
+        return f"{name} has not left yet: see {home / 'join.txt'}"
+    return _end_of(name, code, home) if code else ""
+
+
+def _end_of(name: str, code: int, home: Path) -> str:
+    happened = f"was ended by {Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return f"{name} {happened}: see {home / 'join.txt'}"
 
 

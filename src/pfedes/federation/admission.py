@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pfedes.core.aggregation import norm
-from pfedes.core.client import Card, Scores
+from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload
 from pfedes.core.protocol import Failure, FailureCode, Reply, Task
+from pfedes.core.scores import Scores
 from pfedes.errors import WireError
 from pfedes.fleet.client_host import reply_spec
 from pfedes.methods.base import Method, Received

@@ -11,10 +11,11 @@ from pathlib import Path
 import torch
 
 from pfedes.config import Config
-from pfedes.core.client import Card, Scores
+from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State
 from pfedes.core.protocol import Task
+from pfedes.core.scores import Scores
 from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError
 from pfedes.federation.admission import Verdict, scores_of

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from pfedes.config import Config, configure, stored_config
-from pfedes.core.client import Card, Scores
+from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import State
 from pfedes.core.protocol import Failure, Fleet, Scored, Task
+from pfedes.core.scores import Scores
 from pfedes.errors import (
     ClusterError,
     DamageError,

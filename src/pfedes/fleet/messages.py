@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import IO, Any, cast, get_args
 
-from pfedes.core.client import Scores
 from pfedes.core.payload import Payload, Value, decode, encode, under, within
 from pfedes.core.protocol import SCORES_META, Failure, FailureCode, Reply, Scored, Task
+from pfedes.core.scores import Scores
 from pfedes.core.wire import MetaSpec, WireSpec
 from pfedes.errors import DiskError, WireError
 

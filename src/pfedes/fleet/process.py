@@ -8,9 +8,11 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import NoReturn
 
 INTERRUPTED = 130
 
@@ -38,6 +40,31 @@ def leave(number: int, frame: FrameType | None) -> None:
 LEASH = "PFEDES_LEASH"
 """In the environment of a command: the descriptor whose closing ends it, see `end_with`."""
 
+_held: dict[str, str] = {}  # the leash that this command was started with, if any
+
+
+def begin() -> None:
+    """What a command does first: it ends in good order when it is told to, or with its parent."""
+    for kind in stopping():
+        signal.signal(kind, leave)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping())  # see `again`
+    if leash := os.environ.pop(LEASH, ""):  # for this process, not for those that it starts
+        _held[LEASH] = leash
+        end_with(int(leash))
+
+
+def again(*kept: int, **environment: str) -> NoReturn:
+    """Begins this command anew as the same process, without what it has imported by now.
+
+    The descriptors in `kept` stay open, and locks on them held. Signals wait until it is ready.
+    """
+    for descriptor in kept:
+        os.set_inheritable(descriptor, True)
+    sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping())
+    words = [sys.executable, *sys.orig_argv[1:]]
+    os.execve(sys.executable, words, {**os.environ, **_held, **environment})
+
 
 def end_with(descriptor: int, last: Callable[[], None] = lambda: None) -> None:
     """Ends this process when the other end of a pipe closes, after doing one last thing.
@@ -49,6 +76,18 @@ def end_with(descriptor: int, last: Callable[[], None] = lambda: None) -> None:
     def watch() -> None:
         os.read(descriptor, 1)
         last()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_without_parent() -> None:
+    """The same for a process to which nobody can hand a pipe: it looks twice a second."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pfedes.core.client import Client, Scores
+from pfedes.core.client import Client
 from pfedes.core.payload import Payload
 from pfedes.core.protocol import Task
 from pfedes.core.samples import Normaliser, Preparation
+from pfedes.core.scores import Scores
 from pfedes.core.shapes import Shape
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.preprocess import Preprocess

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pfedes.core.client import Client, Scores
+from pfedes.core.client import Client
+from pfedes.core.scores import Scores
 from pfedes.results.disclosure import Direction, Private, lists_of, private_of, told_by
 from pfedes.store.client_store import ClientStore
 

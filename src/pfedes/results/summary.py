@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pfedes.core.client import Scores
 from pfedes.core.flops import by_server
 from pfedes.core.precision import Precision
+from pfedes.core.scores import Scores
 from pfedes.store.manifest import Manifest
 
 

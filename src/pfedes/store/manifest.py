@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from pfedes.core.client import Scores
 from pfedes.core.names import Name
+from pfedes.core.scores import Scores
 from pfedes.errors import DamageError, StoreError, WireError
 from pfedes.files import parse_json, read
 from pfedes.section import Section, unknown_fields

@@ -20,10 +20,10 @@ from pfedes.deploy.coordinator.quorum import gather
 from pfedes.deploy.coordinator.session import connected, open_session
 from pfedes.deploy.coordinator.strikes import Strikes
 from pfedes.deploy.coordinator.terms import check_terms, going_on, with_norm, with_participants
+from pfedes.deploy.engine import Engine
 from pfedes.deploy.flare_config import write_server
 from pfedes.deploy.names import check_site
 from pfedes.deploy.participant.keys import read_request
-from pfedes.deploy.process import Engine
 from pfedes.deploy.revocation import read_revocations
 from pfedes.deploy.sizes import size_limits
 from pfedes.errors import FailedRunError, PfedesError, StoreError, kind_and_text
@@ -129,9 +129,11 @@ def _in_one_line() -> Iterator[None]:
 class Serving:
     """Keeps the server up and a job running until all rounds are done and everybody knows."""
 
-    def __init__(self, layout: Layout, say: Say) -> None:
+    def __init__(self, layout: Layout, say: Say, look: Callable[[], None] = lambda: None) -> None:
+        """`look` is called again and again; what it raises ends the command."""
         self.layout = layout
         self.say = say
+        self._look_besides = look
         self.engine = Engine("server", layout.server, "server", layout.directory / "server.log")
         self._reminders = Reminders(self._endings)
         self._session: Session | None = None
@@ -166,6 +168,7 @@ class Serving:
                     self._job, self._waiting_since = "", time.monotonic()
                 if self._look():
                     return open_run(self.layout.run)
+                self._look_besides()
                 time.sleep(LOOK)
 
     def _look(self) -> bool:
@@ -288,7 +291,7 @@ class Serving:
 
     def _connect(self) -> Session:
         if self._session is None:
-            self._session = open_session(self.layout, CONNECTING)
+            self._session = open_session(self.layout, configure(self.layout.config), CONNECTING)
         return self._session
 
     def _disconnect(self) -> None:

@@ -5,6 +5,7 @@ import runpy
 import sys
 
 from pfedes.deploy.hardening.install import harden
+from pfedes.fleet.process import end_without_parent
 
 MODULES = {
     "client": "nvflare.private.fed.app.client.worker_process",
@@ -14,6 +15,7 @@ MODULES = {
 
 def main() -> None:
     module = MODULES[sys.argv.pop(1)]
+    end_without_parent()  # FLARE would try to reach the parent for two minutes, without a pause
     os.umask(0o077)  # whatever FLARE writes is for its owner only
     harden()
     runpy.run_module(module, run_name="__main__", alter_sys=True)

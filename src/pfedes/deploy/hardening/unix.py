@@ -21,8 +21,9 @@ from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo
 from nvflare.fuel.f3.drivers.driver_params import DriverCap, DriverParams
 from nvflare.fuel.f3.drivers.socket_conn import ConnectionHandler, SocketConnection
 
+from pfedes.deploy.names import INNER
+
 SCHEME = "unix"
-PLACE = "PFEDES_INNER"  # the variable that names the directory, for the process that listens
 SOCKET = "inner.sock"
 LONGEST = 100  # bytes of a path that every kernel accepts
 
@@ -45,7 +46,7 @@ class UnixDriver(BaseDriver):  # type: ignore[misc]  # FLARE has no types
     @staticmethod
     def get_urls(scheme: str, resources: dict[str, Any]) -> tuple[str, str]:
         """The address to connect to and the one to listen at, which are the same."""
-        url = f"{scheme}://here{quote(str(Path(os.environ[PLACE]).absolute() / SOCKET))}"
+        url = f"{scheme}://here{quote(str(Path(os.environ[INNER]).absolute() / SOCKET))}"
         return url, url
 
     def listen(self, connector: ConnectorInfo) -> None:

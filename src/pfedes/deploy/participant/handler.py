@@ -15,11 +15,12 @@ from pfedes.config import Config, validate
 from pfedes.config.federation import NETWORK, FederationConfig
 from pfedes.config.limits import at_most
 from pfedes.config.participant import Participant
-from pfedes.core.client import Scores
 from pfedes.core.device import device_of
 from pfedes.core.payload import Payload, under
 from pfedes.core.protocol import WITHHELD, Failure, FailureCode, Reply, Scored, Task
-from pfedes.deploy.participant.state import Measured, ParticipantRecord, ParticipantState
+from pfedes.core.scores import Scores
+from pfedes.deploy.participant.standing import Measured, ParticipantRecord
+from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.versions import check_versions, own_versions
 from pfedes.errors import ConfigError, DamageError, DiskError, PfedesError, StoreError, WireError
 from pfedes.federation.admission import scores_of

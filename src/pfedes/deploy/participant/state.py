@@ -16,24 +16,20 @@ From here its model is used without the coordinator.
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from pfedes.config import Config, stored_config, with_method_imported
-from pfedes.core.client import Scores
 from pfedes.core.names import check_name
 from pfedes.core.payload import Payload, encode, read_payload
 from pfedes.data.dataset import Progress, silent
 from pfedes.deploy.participant.answers import Answers
+from pfedes.deploy.participant.standing import JOIN_LOCK, SEAT, ParticipantRecord, read_record
 from pfedes.errors import DamageError, StoreError
 from pfedes.files import (
     append_line,
     make_private_directory,
     parse_json,
-    read,
     remove,
     whole_lines,
     write_atomically,
@@ -41,51 +37,10 @@ from pfedes.files import (
 from pfedes.population.simulation import Simulation
 from pfedes.results.personal import PersonalModel, personal_at
 from pfedes.results.provenance import Moment
-from pfedes.section import Section, unknown_fields
 from pfedes.store.client_store import ClientStore, numbered
 from pfedes.store.trust import check_code, code_of, key_of_state, remember
 
-JOIN_LOCK = "join.lock"
 LAST = "last.safetensors"
-
-
-class Measured(Section):
-    """A participant's model after a round: a version of its own, with what it was sent for that."""
-
-    round: int
-    version: int
-    scores: Scores
-
-
-class ParticipantRecord(Section):
-    """Where a participant stands in a federation's run, as far as it was told."""
-
-    run: str = ""  # '' until there is one
-    round: int = 0  # the last it heard of
-    accepted: int = 0  # its version that the federation goes on from
-    best: int = 0  # of the accepted ones, the best by its own validation samples; 0 = none
-    best_validation: float = -1.0
-    before: Scores | None = None  # untrained
-    after: Scores | None = None  # of the accepted version, right after its training
-    measured: Measured | None = None  # the last with what the server holds
-    best_measured: Measured | None = None  # by its own validation samples
-    finished: bool = False
-    about: Mapping[str, Any] = {}  # what it ran on
-    earlier: tuple["ParticipantRecord", ...] = ()  # of other runs in which a version was accepted
-
-    @property
-    def scores(self) -> Scores | None:
-        """Of the model that the participant has by now."""
-        if self.measured is not None and self.measured.round >= self.accepted:
-            return self.measured.scores
-        return self.after
-
-    def turned_to(self, run: str, about: Mapping[str, Any]) -> "ParticipantRecord":
-        """The record of that run, which may be an earlier one; the present one is not forgotten."""
-        others = {r.run: r for r in (*self.earlier, self) if r.accepted or r.measured}
-        found = others.pop(run, ParticipantRecord(run=run, before=self.before, about=about))
-        rest = tuple(other.model_copy(update={"earlier": ()}) for other in others.values())
-        return found.model_copy(update={"earlier": rest})
 
 
 class ParticipantState:
@@ -115,21 +70,10 @@ class ParticipantState:
 
     def record(self) -> ParticipantRecord | None:
         """What is known so far; None before the first task."""
-        path = self.directory / "seat.json"
-        if not path.exists():
-            return None
-        try:
-            return ParticipantRecord.model_validate(parse_json(path, read(path)))
-        except ValidationError as error:
-            if newer := unknown_fields(error):
-                raise StoreError(
-                    f"{path} was written by a newer pfedes: this one does not know {newer}; "
-                    "update it"
-                ) from None
-            raise DamageError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        return read_record(self.directory)
 
     def write_record(self, record: ParticipantRecord) -> None:
-        write_atomically(self.directory / "seat.json", record.model_dump_json(indent=2).encode())
+        write_atomically(self.directory / SEAT, record.model_dump_json(indent=2).encode())
 
     def write_config(self, config: Config) -> None:
         remember(key_of_state(self.directory), config)
@@ -242,4 +186,4 @@ class ParticipantState:
 
 
 def is_seat(directory: Path) -> bool:
-    return (directory / "seat.json").is_file()
+    return (directory / SEAT).is_file()

@@ -1,0 +1,69 @@
+"""Where a participant stands. Nothing heavy is imported here: `pfedes join` waits with it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pfedes.core.scores import Scores
+from pfedes.errors import DamageError, StoreError
+from pfedes.files import parse_json, read
+from pfedes.section import Section, unknown_fields
+
+JOIN_LOCK = "join.lock"
+SEAT = "seat.json"
+
+
+class Measured(Section):
+    """A participant's model after a round: a version of its own, with what it was sent for that."""
+
+    round: int
+    version: int
+    scores: Scores
+
+
+class ParticipantRecord(Section):
+    """Where a participant stands in a federation's run, as far as it was told."""
+
+    run: str = ""  # '' until there is one
+    round: int = 0  # the last it heard of
+    accepted: int = 0  # its version that the federation goes on from
+    best: int = 0  # of the accepted ones, the best by its own validation samples; 0 = none
+    best_validation: float = -1.0
+    before: Scores | None = None  # untrained
+    after: Scores | None = None  # of the accepted version, right after its training
+    measured: Measured | None = None  # the last with what the server holds
+    best_measured: Measured | None = None  # by its own validation samples
+    finished: bool = False
+    about: Mapping[str, Any] = {}  # what it ran on
+    earlier: tuple["ParticipantRecord", ...] = ()  # of other runs in which a version was accepted
+
+    @property
+    def scores(self) -> Scores | None:
+        """Of the model that the participant has by now."""
+        if self.measured is not None and self.measured.round >= self.accepted:
+            return self.measured.scores
+        return self.after
+
+    def turned_to(self, run: str, about: Mapping[str, Any]) -> "ParticipantRecord":
+        """The record of that run, which may be an earlier one; the present one is not forgotten."""
+        others = {r.run: r for r in (*self.earlier, self) if r.accepted or r.measured}
+        found = others.pop(run, ParticipantRecord(run=run, before=self.before, about=about))
+        rest = tuple(other.model_copy(update={"earlier": ()}) for other in others.values())
+        return found.model_copy(update={"earlier": rest})
+
+
+def read_record(directory: Path) -> ParticipantRecord | None:
+    """What is known in a participant's directory so far; None before the first task."""
+    path = directory / SEAT
+    if not path.exists():
+        return None
+    try:
+        return ParticipantRecord.model_validate(parse_json(path, read(path)))
+    except ValidationError as error:
+        if newer := unknown_fields(error):
+            raise StoreError(
+                f"{path} was written by a newer pfedes: this one does not know {newer}; update it"
+            ) from None
+        raise DamageError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
