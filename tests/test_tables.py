@@ -24,7 +24,7 @@ from pfedes import Config, Federation, PersonalModel, configure, open_run
 from pfedes.config import stored_config
 from pfedes.config.federation import FederationConfig
 from pfedes.config.participant import Participant
-from pfedes.data.preprocess import Category, Number, Preprocess
+from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess
 from pfedes.data.tables import TableConfig, fitted, rows_of
 from pfedes.errors import ConfigError, DamageError, DataError, PfedesError
 from pfedes.export import export_model
@@ -75,8 +75,8 @@ def test_numbers_by_hand(tmp_path: Path) -> None:
     source, config = table_of(tmp_path / "t.csv", text, **keys)
     table = rows_of(source, config)
     found = fitted(table, [0, 1, 2], config)  # the 100 is not in training
-    assert found.numbers == (Number("age", mean=2.0, std=1.0, fill=2.0, low=1.0, high=3.0),)
-    assert found.categories == (Category("cp", ("x", "z"), True, ("x", "z")),)
+    assert found.numbers == (NumberColumn("age", mean=2.0, std=1.0, fill=2.0, low=1.0, high=3.0),)
+    assert found.categories == (CategoryColumn("cp", ("x", "z"), True, ("x", "z")),)
     assert found.features == ["age", "cp=x", "cp=z", "cp=unknown"]
     inputs, flags = found.encode(table)
     assert inputs.tolist() == [[-1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0], [98, 1, 0, 0]]

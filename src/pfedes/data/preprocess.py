@@ -31,7 +31,7 @@ def canonical(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberColumn:
     """A column of numbers. `low` and `high` are None if no training row had a value."""
 
     name: str
@@ -52,7 +52,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Category:
+class CategoryColumn:
     """A column of categories: one 0 or 1 per level, and a last one for everything else."""
 
     name: str
@@ -65,8 +65,8 @@ class Category:
 class Preprocess:
     """All columns with what was learned of them from the training rows."""
 
-    numbers: tuple[Number, ...]
-    categories: tuple[Category, ...]
+    numbers: tuple[NumberColumn, ...]
+    categories: tuple[CategoryColumn, ...]
     order: tuple[str, ...]  # feature columns in the order of the training file
     others: tuple[str, ...]  # columns that may be there and are not looked at
     missing: tuple[str, ...]  # words that stand for no value
@@ -88,9 +88,9 @@ class Preprocess:
     def from_json(cls, text: str) -> "Preprocess":
         tree: dict[str, Any] = json.loads(text)
         return cls(
-            numbers=tuple(Number(**column) for column in tree["numbers"]),
+            numbers=tuple(NumberColumn(**column) for column in tree["numbers"]),
             categories=tuple(
-                Category(
+                CategoryColumn(
                     column["name"],
                     tuple(column["levels"]),
                     column["fill"],
@@ -147,14 +147,14 @@ class Preprocess:
             raise ValueError(f"row {row}: a number is too large")
         return inputs, remarks
 
-    def _value(self, column: Number, word: str, row: int) -> float | None:
+    def _value(self, column: NumberColumn, word: str, row: int) -> float | None:
         if is_missing(word, self.missing):
             if column.fill is None:
                 raise ValueError(f"row {row}, column {column.name!r}: the value is missing")
             return None
         return number(word, column.name, row)
 
-    def _level(self, column: Category, word: str, row: int) -> tuple[int, str]:
+    def _level(self, column: CategoryColumn, word: str, row: int) -> tuple[int, str]:
         if is_missing(word, self.missing):
             if not column.fill:
                 raise ValueError(f"row {row}, column {column.name!r}: the value is missing")

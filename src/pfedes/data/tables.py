@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from pfedes.data.preprocess import (
-    Category,
+    CategoryColumn,
     Columns,
-    Number,
+    NumberColumn,
     Preprocess,
     canonical,
     is_missing,
@@ -210,7 +210,9 @@ def _without_header(path: Path, preprocess: Preprocess) -> str:
     return "" if titled else "; for a file without a header, --columns-by-position"
 
 
-def _number(name: str, words: Sequence[str], train: Sequence[int], config: TableConfig) -> Number:
+def _number(
+    name: str, words: Sequence[str], train: Sequence[int], config: TableConfig
+) -> NumberColumn:
     try:
         values = [
             number(words[row], name, row + 1)
@@ -223,7 +225,7 @@ def _number(name: str, words: Sequence[str], train: Sequence[int], config: Table
     std = config.std.get(name, float(np.std(values)) if values else 1.0)
     # A column without any value says nothing: it becomes 0 after standardisation.
     middle = statistics.median(values) if values else mean
-    return Number(
+    return NumberColumn(
         name=name,
         mean=mean,
         std=std if std > 0 else 1.0,
@@ -235,11 +237,11 @@ def _number(name: str, words: Sequence[str], train: Sequence[int], config: Table
 
 def _category(
     name: str, words: Sequence[str], levels: Sequence[str], config: TableConfig
-) -> Category:
+) -> CategoryColumn:
     present = {canonical(word) for word in words if not is_missing(word, config.missing_words)}
     known = tuple(map(canonical, levels)) or tuple(sorted(present))
     seen = tuple(level for level in known if level in present)
-    return Category(name, known, config.missing == "impute", seen)
+    return CategoryColumn(name, known, config.missing == "impute", seen)
 
 
 def _taken(table: Columns, rows: Sequence[int]) -> dict[str, list[str]]:
