@@ -13,6 +13,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def registered() -> Iterator[tuple[str, str, str]]:
             yield file.relative_to(root).as_posix(), channel, topic
 
 
+@cache
 def doors() -> list[tuple[str, str]]:
     """Every channel and topic among them that has a name, and all of those behind a wildcard."""
     from nvflare.fuel.f3.cellnet.defs import CellChannel

@@ -298,6 +298,16 @@ def test_few_participants_have_their_names_and_a_whole_title(name: str) -> None:
     assert figure.bbox.x0 <= title.x0 < title.x1 <= figure.bbox.x1
 
 
+def test_a_mean_over_fewer_than_ten_rounds_says_how_many(page: Page) -> None:
+    assert "mean of the last 2 rounds" in page.text
+    assert "last 10" not in page.text
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0, "0 FLOP"), (177_200, "177,200 FLOP")])
+def test_a_number_stands_apart_from_its_unit(value: int, shown: str) -> None:
+    assert measured(value, "FLOP") == shown
+
+
 def test_hostile_class_names_are_no_formulas(finished: Path) -> None:
     population = open_run(finished).simulation.population
     counts = np.array([held_by(population, name) for name in population.names])
