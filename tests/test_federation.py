@@ -180,7 +180,11 @@ def test_going_back_and_on_again(tmp_path: Path) -> None:
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     first = result(run(small(), tmp_path / "run"))
     (tmp_path / "run" / "summary.json").unlink()  # as if killed right after the last commit
+    metrics = tmp_path / "run" / "rounds.jsonl"
+    committed = metrics.read_bytes()
+    metrics.write_bytes(committed + b'{"half a row')
     assert result(Federation.resume(tmp_path / "run").run()) == first
+    assert metrics.read_bytes() == committed
 
 
 def test_resuming_on_other_data_is_refused(tmp_path: Path) -> None:
@@ -401,6 +405,22 @@ def test_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert finished.manifest.best_round == 1
     assert finished.manifest.round == 4
     assert finished.finished
+
+
+def test_the_best_round_is_chosen_by_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opposed(reply: Reply) -> Reply:
+        meta = dict(reply.payload.meta)
+        right, wrong = ("val", "test") if meta["round"] == 1 else ("test", "val")
+        meta |= {f"{right}_correct": meta[f"{right}_total"], f"{wrong}_correct": 0}
+        return Reply(reply.client, Payload(reply.payload.tensors, meta))
+
+    tampered(monkeypatch, opposed)
+    finished = run(small(train__rounds=2), tmp_path / "run")
+    assert [row["accuracy"] for row in finished.rounds] == [0, 1]
+    assert finished.manifest.best_round == 1
+    assert finished.summary["best_accuracy"] == 0
 
 
 def test_costs_until_a_target_by_hand() -> None:
