@@ -9,6 +9,7 @@ from pfedes.federation.admission import Verdict
 from pfedes.federation.estimate import Plan
 from pfedes.federation.listener import Listener
 from pfedes.formatting import clock, count, percent
+from pfedes.privacy.budget import Prospect
 from pfedes.results.run import Run
 from pfedes.results.summary import Row
 from pfedes.track.trackers import trackers
@@ -39,6 +40,10 @@ class Spectator(Listener):
         self.bars.say(f"estimated from {plan.measured}: {plan.client_seconds:.1f} s for one round")
         if plan.disk > plan.free:
             self.bars.say(f"warning: only {count(plan.free)}B are free on that disk")
+
+    def priced(self, prospect: Prospect) -> None:
+        for line in prospect.lines():
+            self.bars.say(line)
 
     def started(self, run: Run) -> None:
         self._rounds = run.config.train.rounds
@@ -102,6 +107,10 @@ class Listeners(Listener):
     def planned(self, plan: Plan) -> None:
         for listener in self.listeners:
             listener.planned(plan)
+
+    def priced(self, prospect: Prospect) -> None:
+        for listener in self.listeners:
+            listener.priced(prospect)
 
     def started(self, run: Run) -> None:
         for listener in self.listeners:

@@ -5,6 +5,7 @@ A setting is named `section.key` everywhere: in files, in `--set`, in error mess
 
 import json
 import logging
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -31,6 +32,7 @@ from pfedes.methods import METHODS, make_known, method_class
 from pfedes.methods.base import Method, MethodConfig
 from pfedes.methods.pfedes import PFedESConfig
 from pfedes.models import ModelsConfig
+from pfedes.privacy.config import PrivacyConfig
 from pfedes.section import Section, explain
 
 log = logging.getLogger(__name__)
@@ -73,6 +75,13 @@ class Config(Section):
     )
     compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
     table: TableConfig = TableConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+
+    @property
+    def clients(self) -> int:
+        """How many take part, if all come."""
+        people = len(self.participants) or len(self.federation.participants)
+        return people or self.partition.clients
 
     @property
     def brings_own(self) -> bool:
@@ -97,7 +106,14 @@ class Config(Section):
 
     def settled(self) -> "Config":
         """Returns the configuration with values fixed that depend on others in a new run."""
-        return self.model_copy(update={"method": self.method.settled(self.train)})
+        asked = self.train.selected(self.clients)
+        releases = math.ceil(self.train.rounds * asked / self.clients)
+        return self.model_copy(
+            update={
+                "method": self.method.settled(self.train),
+                "privacy": self.privacy.settled(releases),
+            }
+        )
 
     @property
     def fewest_uploads(self) -> int:
@@ -132,7 +148,7 @@ class Config(Section):
         Like all digests, it leaves out keys at their defaults, so that new keys change no digest,
         and the places of data, code and states; data has its own digest.
         """
-        return self.settled()._digest("local", {"seed", "method", "train", *WHO})
+        return self.settled()._digest("local", {"seed", "method", "train", "privacy", *WHO})
 
     def result_digest(self) -> str:
         """Returns a digest of everything that affects a run's result."""
@@ -157,7 +173,7 @@ class Config(Section):
         tree = self.placeless().model_dump(
             mode="json",
             include=sections,
-            exclude={"train": SERVER_SIDE, "federation": NETWORK},
+            exclude={"train": SERVER_SIDE, "federation": NETWORK, "privacy": {"epsilon"}},
             exclude_defaults=True,
         )
         said = {name: section for name, section in tree.items() if section != {}}

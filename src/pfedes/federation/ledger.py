@@ -21,11 +21,20 @@ from pfedes.errors import DamageError
 from pfedes.federation.admission import Verdict, scores_of
 from pfedes.federation.rows import client_row, round_row
 from pfedes.files import publish, remove
-from pfedes.results.run import Run
+from pfedes.privacy.budget import Budget, Release
+from pfedes.privacy.config import PrivacyConfig
+from pfedes.results.run import Run, is_spent
 from pfedes.results.summary import Row, mean_accuracy
 from pfedes.store.environment import environment
 from pfedes.store.manifest import Extent, Manifest, MetricsFile, Standing
-from pfedes.store.run_store import ELSEWHERE, RunStore, roster_bytes, roster_name, server_name
+from pfedes.store.run_store import (
+    ACCOUNT,
+    ELSEWHERE,
+    RunStore,
+    roster_bytes,
+    roster_name,
+    server_name,
+)
 from pfedes.store.trust import remember
 
 log = logging.getLogger(__name__)
@@ -40,6 +49,8 @@ class Ledger:
         self.manifest = store.manifest()
         self.state = store.server_state(self.manifest)
         self.cards = {card.name: card for card in store.cards(self.manifest)}
+        releases, self._account = store.account(self.manifest)
+        self.budget = Budget(config.privacy, releases) if config.privacy.noisy else None
 
     @staticmethod
     def create(
@@ -78,6 +89,8 @@ class Ledger:
         }
         if elsewhere:
             about["clients"] = ELSEWHERE
+        if config.privacy != PrivacyConfig():
+            about["privacy"] = config.privacy.model_dump(mode="json")
         files = {"config.toml": config.to_toml(), "environment.json": json.dumps(about, indent=2)}
         remember(manifest.run, config)
         return RunStore.create(directory, files, cards, state, manifest, kept)
@@ -96,6 +109,8 @@ class Ledger:
         The caller holds the run's lock, and has compared the configuration with the run's.
         """
         store.check_data(data_digest)
+        store.check_privacy(config.privacy)
+        store.check_account()
         before = store.environment()
         if before["torch_build"] != torch.__version__:
             log.warning(
@@ -117,7 +132,8 @@ class Ledger:
         publish(store.directory / "config.toml", config.to_toml().encode())
         ledger = cls(store, config)
         for name, extent in ledger.manifest.metrics.items():
-            store.append(name, [], extent)
+            if name != ACCOUNT:  # what was released stays released
+                store.append(name, [], extent)
         if ledger.finished:
             store.forget_unclaimed_answers()
         else:
@@ -130,7 +146,18 @@ class Ledger:
 
     @property
     def finished(self) -> bool:
-        return self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+        done = self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+        return done or is_spent(self.budget, self.cards, self.config)
+
+    def record(self, round: int, inputs: str, clients: Iterable[str]) -> None:
+        """Accounts for a release, durably, before anything of it is computed or shown."""
+        assert self.budget is not None
+        names = tuple(sorted(clients))
+        release = Release(round=round, inputs=inputs, clients=names, z=self.config.privacy.noise)
+        if release not in self.budget:
+            row = release.model_dump(mode="json")
+            self._account = self.store.append(ACCOUNT, [row], self._account)
+            self.budget.add(release)
 
     def card(self, name: str, standing: Standing | None = None) -> Card:
         """A client's card with the version it stands at: the committed one, unless given."""
@@ -214,6 +241,8 @@ class Ledger:
             name: self.store.append(name, new, last.metrics.get(name, Extent()))
             for name, new in added.items()
         }
+        if self.budget is not None:
+            metrics[ACCOUNT] = self._account
         if ok:
             self.store.write_server(server_name(round), state)
         self.manifest = last.model_copy(

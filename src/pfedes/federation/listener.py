@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pfedes.federation.admission import Verdict
 from pfedes.federation.estimate import Plan
+from pfedes.privacy.budget import Prospect
 from pfedes.results.run import Run
 from pfedes.results.summary import Row
 
@@ -26,6 +27,9 @@ class Listener:
         Args:
             plan: The time, memory and disk space that it is expected to take.
         """
+
+    def priced(self, prospect: Prospect) -> None:
+        """A run with `[privacy]` is about to begin; this is what it will cost its clients."""
 
     def started(self, run: Run) -> None:
         """The run directory exists: it was created, or the run is resumed.

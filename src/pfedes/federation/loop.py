@@ -30,6 +30,7 @@ from pfedes.federation.admission import Admission, Verdict
 from pfedes.federation.estimate import is_big, plan_of
 from pfedes.federation.ledger import Ledger
 from pfedes.federation.listener import Listener
+from pfedes.federation.release import charge, new_state, prospect_of
 from pfedes.files import writing
 from pfedes.fleet import make_fleet
 from pfedes.fleet.early import dismiss
@@ -216,6 +217,8 @@ class Federation:
         here = simulation.population.is_here
         if here and is_big(self.config, [card.samples for card in cards]):
             self.listener.planned(plan_of(simulation, fleet, tasks, self.directory))
+        if (prospect := prospect_of(simulation, cards, state, tasks)) is not None:
+            self.listener.priced(prospect)
         scores, failures = self._evaluate(fleet, tasks)
         if failures and len(scores) < (self.fewest or len(cards)):
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
@@ -275,10 +278,7 @@ class Federation:
         method, ctx = simulation.method, simulation.context(ledger.round + 1)
 
         # Step 1: select clients.
-        names = sorted(ledger.cards)
-        count = ctx.train.selected(len(names))
-        rng = ctx.streams.numpy("selection", round=ctx.round)
-        selected = sorted(self.select(names, count, rng))
+        selected = sorted(self._selected(ledger, ctx))
         self.listener.round_started(ctx.round, selected)
 
         # Step 2: send them what the server holds.
@@ -296,6 +296,8 @@ class Federation:
         for answer in fleet.round(tasks):
             self.listener.client_done(admission.examine(answer))
         verdicts = admission.verdicts()
+        if self.config.privacy.mode == "local":
+            charge(ledger, ctx.round, verdicts)
         if simulation.population.is_here and ledger.round == 0:
             self._refuse_a_broken_method(verdicts)
 
@@ -303,7 +305,7 @@ class Federation:
         uploads = admission.accepted()
         ok = len(uploads) >= self.config.fewest_uploads
         with _blaming(method, "aggregate", ctx.round, self.directory):
-            state = method.aggregate(ledger.state, uploads, ctx) if ok else ledger.state
+            state = new_state(simulation, ledger, ctx, tasks, uploads) if ok else ledger.state
         if not state.is_finite():
             log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
             ok, state = False, ledger.state
@@ -323,6 +325,17 @@ class Federation:
             server_flops=ctx.meter.total,
             seconds=time.perf_counter() - began,
         )
+
+    def _selected(self, ledger: Ledger, ctx: Context) -> Iterable[str]:
+        """K clients; where privacy has a price, those who may pay it, the least charged first."""
+        names = sorted(ledger.cards)
+        count = ctx.train.selected(len(names))
+        rng = ctx.streams.numpy("selection", round=ctx.round)
+        if ledger.budget is None:
+            return self.select(names, count, rng)
+        eligible = ledger.budget.eligible(names)
+        select = ledger.budget.fewest_first if self.select is uniform else self.select
+        return select(eligible, min(count, len(eligible)), rng)
 
     def _refuse_a_broken_method(self, verdicts: Sequence[Verdict]) -> None:
         """Ends a run in whose first round nobody answered, all for the same reason.

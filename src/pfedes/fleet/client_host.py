@@ -39,6 +39,7 @@ from pfedes.methods.base import Method, in_one_line
 from pfedes.methods.contract import check_metadata
 from pfedes.population.base import Population
 from pfedes.population.simulation import Simulation
+from pfedes.privacy.mechanism import Mechanism
 from pfedes.store.client_store import ClientStore, Version
 
 log = logging.getLogger(__name__)
@@ -63,8 +64,11 @@ class ClientHost:
         store: ClientStore,
         settings: str,
         earlier_settings: str = "",
+        mechanism: Mechanism | None = None,
     ) -> None:
-        """`settings` identifies what shapes a client's work: other settings, another answer.
+        """`mechanism` is what clips and drowns changes before they leave, where something does.
+
+        `settings` identifies what shapes a client's work: other settings, another answer.
 
         `earlier_settings` is what earlier versions of pfedes recorded for the same.
         """
@@ -74,6 +78,7 @@ class ClientHost:
         self.store = store
         self.settings = settings
         self.earlier_settings = earlier_settings
+        self.mechanism = mechanism
         self._resident: dict[str, nn.Module] = {}
         self._known_flops: dict[Hashable, Fraction] = {}
 
@@ -159,9 +164,13 @@ class ClientHost:
         check_metadata(self.method, upload.meta)
         state = client.state()
         _check_finite(client, ctx)
+        # Copies: the model they may be part of goes on to the next client.
+        tensors = {name: tensor.detach().cpu().clone() for name, tensor in upload.tensors.items()}
+        if self.mechanism is not None:
+            sent = task.download.tensors
+            tensors = self.mechanism.noised(task.client, task.round, tensors, sent)
         reply = Payload(
-            # Copies: the model they may be part of goes on to the next client.
-            {name: tensor.detach().cpu().clone() for name, tensor in upload.tensors.items()},
+            tensors,
             {
                 "run": task.run,
                 "round": task.round,
@@ -327,6 +336,9 @@ def reply_spec(
 def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
     """The clients' side of a simulation, with their states in `store`."""
     settings = simulation.config.local_digest(), earlier_local_digest(simulation.config)
+    mechanism = simulation.mechanism() if simulation.config.privacy.mode == "local" else None
     return ClientHost(
-        simulation.population, simulation.method, simulation.context, store, *settings
+        *(simulation.population, simulation.method, simulation.context, store),
+        *settings,
+        mechanism=mechanism,
     )

@@ -27,6 +27,7 @@ from pfedes.core.shapes import is_image
 from pfedes.core.training import only_images_augmented
 from pfedes.core.wire import WireSpec
 from pfedes.errors import ConfigError
+from pfedes.privacy.encoding import Real, moved_by
 from pfedes.section import Section
 
 
@@ -195,6 +196,14 @@ class Method(ABC, Generic[C]):
         """Whether uploads are parameters that every rule of `[aggregation]` can combine."""
         return False
 
+    @property
+    def additive(self) -> bool:
+        """Whether clients are sent the state as it is, and the new one is `moved` by their changes.
+
+        Only then can a change be clipped, summed with others and drowned in noise: `[privacy]`.
+        """
+        return False
+
     def client_epochs(self, ctx: Context) -> int:
         """The largest number of epochs for which a client trains any model in a round.
 
@@ -275,6 +284,13 @@ class Method(ABC, Generic[C]):
             ctx: The round and the settings of the run.
         """
         return state
+
+    def moved(self, state: State, change: Real, ctx: Context) -> State:
+        """The server's new state, for additive methods, given the clients' mean change.
+
+        The change is one vector: all tensors in the order of their names.
+        """
+        return State(moved_by(state.tensors, change))
 
     def change(self, upload: Received, download: Payload, ctx: Context) -> Tensors:
         """Computes the change that an upload asks for, which `aggregation.max_norm` bounds.

@@ -5,10 +5,12 @@ from typing import Any
 
 from pfedes.core.client import Card
 from pfedes.core.context import Context
-from pfedes.core.protocol import RESERVED_META
+from pfedes.core.payload import State
+from pfedes.core.protocol import RESERVED_META, Task
 from pfedes.core.wire import WireSpec
 from pfedes.errors import MethodError
 from pfedes.methods.base import Method
+from pfedes.privacy.encoding import MOST_NUMBERS
 
 
 def check_contract(method: Method[Any], cards: Sequence[Card], ctx: Context) -> None:
@@ -18,6 +20,25 @@ def check_contract(method: Method[Any], cards: Sequence[Card], ctx: Context) -> 
         check_metadata(method, wire.up.meta)
         if method.averages_parameters and type(method).change is Method.change:
             _check_change(method, wire.up, wire.down)
+
+
+def check_shared(name: str, state: State, tasks: Iterable[Task]) -> None:
+    """Raises a MethodError if what clients share cannot be clipped and drowned in noise."""
+    for tensor, values in state.tensors.items():
+        if not values.is_floating_point():
+            kind = str(values.dtype).removeprefix("torch.")
+            raise MethodError(
+                f"{name}: {tensor!r} is shared and holds whole numbers ({kind}), to which no noise "
+                "can be added: take a model without them, or privacy.mode = 'off'"
+            )
+    if state.floats > MOST_NUMBERS:
+        raise MethodError(
+            f"{name} shares {state.floats:,} numbers: noise on more than {MOST_NUMBERS:,} would "
+            "leave nothing; share less (pfedes shares 443), or privacy.mode = 'off'"
+        )
+    for task in tasks:
+        if task.download.tensors.keys() != state.tensors.keys():
+            raise MethodError(f"{name} is additive, but does not send {task.client} its state")
 
 
 def check_metadata(method: Method[Any], meta: Iterable[str]) -> None:

@@ -34,6 +34,10 @@ class FedAvg(Method[FedAvgConfig]):
     def averages_parameters(self) -> bool:
         return True
 
+    @property
+    def additive(self) -> bool:
+        return True
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         expected = parameters_of(_initial(cards, ctx))
         return [

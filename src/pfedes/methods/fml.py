@@ -53,6 +53,10 @@ class FML(Method[FMLConfig]):
     def averages_parameters(self) -> bool:
         return True
 
+    @property
+    def additive(self) -> bool:
+        return True
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         return shared_model.check_shapes(cards)
 

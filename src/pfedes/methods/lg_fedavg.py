@@ -37,6 +37,10 @@ class LGFedAvg(SharedHead[LGFedAvgConfig]):
     def averages_parameters(self) -> bool:
         return True
 
+    @property
+    def additive(self) -> bool:
+        return True
+
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         loss = fit_head(client, download, ctx)
         return Upload(loss, head_of(client.model).state_dict())

@@ -102,6 +102,10 @@ class PFedES(Method[PFedESConfig]):
     def averages_parameters(self) -> bool:
         return self.config.sharing == "global"
 
+    @property
+    def additive(self) -> bool:
+        return self.averages_parameters
+
     def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
         one_for_all = self.config.sharing == "global" or bool(self.config.start_from)
         return self.extractors.check(cards, ctx, shared=one_for_all) + check_augmentation(

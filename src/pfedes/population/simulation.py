@@ -1,6 +1,6 @@
 """What a configuration stands for: its data, its clients, its method."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pfedes.config import Config
 from pfedes.core.context import Context
@@ -8,13 +8,15 @@ from pfedes.core.device import device_of
 from pfedes.core.seeding import Streams
 from pfedes.data import sources
 from pfedes.data.dataset import Dataset, Progress, silent
-from pfedes.errors import MethodError
-from pfedes.methods import method_class
+from pfedes.errors import ConfigError, MethodError
+from pfedes.methods import METHODS, method_class
 from pfedes.population.base import Population
 from pfedes.population.own_data import OwnData
 from pfedes.population.participants import Participants
 from pfedes.population.partitioned import PartitionedPopulation
 from pfedes.population.remote import RemotePopulation
+from pfedes.privacy.budget import check_affordable
+from pfedes.privacy.mechanism import Mechanism, reproducible_key
 
 KnownData = Dataset | Mapping[str, OwnData]
 """A data set, or what each participant holds."""
@@ -32,6 +34,7 @@ class Simulation:
         self.streams = Streams(config.seed)
         self.population = self._population(progress, data)
         self._check_aggregation()
+        self._check_privacy()
 
     def _population(self, progress: Progress, data: KnownData | None) -> Population:
         config, device = self.config, device_of(self.config.runtime.device)
@@ -64,6 +67,39 @@ class Simulation:
             after_aggregation=self.config.evaluate.after_aggregation,
             max_share=self.config.max_share,
         )
+
+    def mechanism(self, key: Callable[[str], bytes] | None = None, run: str = "") -> Mechanism:
+        """What `[privacy]` does to changes; keys that follow from the seed unless one is given."""
+        key = key or reproducible_key(self.streams)
+        return Mechanism(self.config.privacy, self.config.train.min_uploads, key, run)
+
+    def _check_privacy(self) -> None:
+        """Refuses what would be promised in vain, before anything is trained."""
+        config, privacy, name = self.config, self.config.privacy, self.method.name
+        if privacy.secure_sum:
+            raise ConfigError("privacy.secure_sum: this version of pfedes has no secure sum yet")
+        if privacy.metadata != "all":
+            raise ConfigError("privacy.metadata: this version of pfedes can only send 'all'")
+        if not privacy.noisy:
+            return
+        if not self.method.additive:
+            others = ", ".join(sorted(n for n, kind in METHODS.items() if kind().additive))
+            raise MethodError(
+                f"{name} cannot be protected by noise: its clients send more, or something else, "
+                f"than a change of what all share. privacy.mode serves {others}"
+            )
+        if privacy.mode != "local" and not config.aggregation.is_plain:
+            raise ConfigError(
+                f"privacy.mode = {privacy.mode!r}: changes are clipped and summed, so that "
+                "aggregation.kind must be 'mean' and aggregation.max_norm 0"
+            )
+        if config.train.patience:
+            raise ConfigError(
+                "train.patience must be 0 with [privacy]: when a run stops would tell about data"
+            )
+        if self.over_network and privacy.mode == "local":
+            raise ConfigError("privacy.mode = 'local' is not there yet for federations, only here")
+        check_affordable(privacy, config.clients)
 
     def _check_aggregation(self) -> None:
         rule = self.config.aggregation

@@ -8,6 +8,7 @@ else is installed.
 """
 
 import math
+from collections.abc import Mapping
 
 STEPS = 10_000
 """Noise is calibrated to a multiple of one over this."""
@@ -21,11 +22,17 @@ def epsilon_of(releases: int, noise: float, delta: float) -> float:
 
     Rounded up by less than a unit in the last place.
     """
-    if releases == 0:
+    return epsilon_of_all({noise: releases}, delta)
+
+
+def epsilon_of_all(releases: Mapping[float, int], delta: float) -> float:
+    """The loss of a client that is in so many releases with each of several noises."""
+    counted = {noise: count for noise, count in releases.items() if count}
+    if not counted:
         return 0.0
-    if noise == 0:
+    if 0 in counted:
         return math.inf
-    mu = math.sqrt(releases) / noise
+    mu = math.sqrt(math.fsum(count / noise**2 for noise, count in counted.items()))
     if delta_at(0.0, mu) <= delta:
         return 0.0
     low, high = 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))

@@ -4,6 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from pfedes.errors import ConfigError
+from pfedes.privacy.accounting import noise_for
 from pfedes.section import Section
 
 Mode = Literal["off", "central", "distributed", "local"]
@@ -57,3 +59,15 @@ class PrivacyConfig(Section):
     def noisy(self) -> bool:
         """Whether changes are clipped and noise is added."""
         return self.mode != "off"
+
+    def settled(self, releases: int) -> Self:
+        """With the noise fixed by which so many releases cost a client at most epsilon."""
+        if not self.noisy or self.noise:
+            return self
+        noise = noise_for(self.epsilon, releases, self.delta)
+        if noise > MOST_NOISE:
+            raise ConfigError(
+                f"privacy.epsilon = {self.epsilon:g} needs noise of {noise:g} times the clip "
+                f"in {releases} releases, at most {MOST_NOISE:g} is allowed"
+            )
+        return self.model_copy(update={"noise": noise})

@@ -12,6 +12,7 @@ from pfedes.report.enhanced import SCALING, enhanced_figure, enhanced_pairs
 from pfedes.report.figures import accuracy_figure, distribution_figure
 from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
 from pfedes.report.holdings import holdings_of
+from pfedes.report.privacy import privacy_facts
 from pfedes.report.svg import inline_svg
 from pfedes.report.template import fill
 from pfedes.report.wire import wire_report
@@ -62,6 +63,7 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
         why_not=why_not,
         rounds=rounds,
         enhanced=_enhanced(run, simulation) if simulation is not None else None,
+        privacy=_privacy(run, summary),
         trouble=_trouble(summary),
         failed_rounds=[row["round"] for row in run.rounds if row["status"] != "ok"],
         tasks=len(run.clients),
@@ -171,6 +173,15 @@ def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"until {percent(target['accuracy'])}",
             "not reached" if target["round"] is None else reached,
         )
+
+
+def _privacy(run: "Run", summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What releases have cost clients; nothing where none has noise."""
+    if "privacy" not in summary:
+        return []
+    ended = [("ended", "the budget is spent")] if "ended" in summary else []
+    simulated = not run.store.is_elsewhere
+    return [*privacy_facts(summary["privacy"], simulated=simulated), *ended]
 
 
 def _costs(summary: Mapping[str, Any], tasks: int) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,10 @@ def closing_rows(run: Closed) -> dict[str, str]:
         rows[f"until {percent(target['accuracy'])}"] = (
             "not reached" if target["round"] is None else reached
         )
+    if "privacy" in summary:
+        spent = summary["privacy"]
+        ended = ", which ended the run" if "ended" in summary else ""
+        rows["privacy"] = f"epsilon {max(spent['epsilon']):.2f} at delta {spent['delta']:g}{ended}"
     if trouble := len(summary["rejected_uploads"]) + len(summary["failed_clients"]):
         rows["trouble"] = f"{trouble} uploads rejected or clients failed; see the report"
     if run.config.runtime.report and run.finished:

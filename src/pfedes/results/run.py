@@ -1,6 +1,6 @@
 """A run on disk, finished or not: its metrics and its clients' models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from pfedes.errors import DamageError, StoreError, unknown
 from pfedes.formatting import listed
 from pfedes.population.kept_own_data import all_from
 from pfedes.population.simulation import KnownData, Simulation
+from pfedes.privacy.budget import Budget
 from pfedes.results.closing import as_html, headline
 from pfedes.results.frame import frame_of
 from pfedes.results.paired import Difference, difference
@@ -63,6 +64,11 @@ def check_federation(store: RunStore, config: Config) -> None:
     store.check_federation(config.federation_digest(), earlier_federation_digest(config))
 
 
+def is_spent(budget: Budget | None, clients: Iterable[str], config: Config) -> bool:
+    """Whether fewer clients may be in another release than a round needs."""
+    return budget is not None and len(budget.eligible(clients)) < config.fewest_uploads
+
+
 class Run:
     """A run as it was when it was opened: its rows, its result, and its clients' models.
 
@@ -103,8 +109,21 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done, or the run stopped early by `train.patience`."""
-        return self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+        """Whether all rounds are done, or the run ended by `train.patience` or its privacy budget."""
+        done = self.manifest.ends(self.config.train.rounds, self.config.train.patience)
+        return done or self.ended_by_budget
+
+    @property
+    def ended_by_budget(self) -> bool:
+        """Whether too few clients may be in another release."""
+        return is_spent(self.budget, self.manifest.clients, self.config)
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        """What the releases of the run cost each client; None if `[privacy]` adds no noise."""
+        if not self.config.privacy.noisy:
+            return None
+        return Budget(self.config.privacy, self.store.account(self.manifest)[0])
 
     @property
     def trained(self) -> bool:
@@ -140,16 +159,31 @@ class Run:
     def summary(self) -> Row:
         """The result, as in `summary.json`; accuracies are fractions."""
         with self.reading_rows():
-            return summarise(
-                method=self.config.method.name,
-                dataset="their own data" if self.config.brings_own else self.config.data.source,
-                seed=self.config.seed,
-                precision=self.config.train.precision,
-                targets=self.config.evaluate.targets,
-                manifest=self.manifest,
-                rounds=self.rounds,
-                clients=self.clients,
+            return (
+                summarise(
+                    method=self.config.method.name,
+                    dataset="their own data" if self.config.brings_own else self.config.data.source,
+                    seed=self.config.seed,
+                    precision=self.config.train.precision,
+                    targets=self.config.evaluate.targets,
+                    manifest=self.manifest,
+                    rounds=self.rounds,
+                    clients=self.clients,
+                )
+                | self._spent()
             )
+
+    def _spent(self) -> Row:
+        if self.budget is None:
+            return {}
+        names = self.manifest.clients
+        uploads = self.config.train.selected(len(names))
+        numbers = self.store.server_state(self.manifest).floats
+        ended = {"ended": "budget"} if self.manifest.round < self.config.train.rounds else {}
+        return {
+            "privacy": self.budget.summary(names, numbers, uploads),
+            **(ended if self.ended_by_budget else {}),
+        }
 
     def difference(self, other: "Run") -> Difference:
         """Compares this run with another, client by client.

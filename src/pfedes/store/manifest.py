@@ -20,7 +20,7 @@ from pfedes.section import Section, unknown_fields
 FORMAT = 1
 MARK = ', "manifest": '  # ends the head of the file
 Round = Annotated[int, Field(ge=0, lt=10**9)]
-MetricsFile = Literal["rounds.jsonl", "clients.jsonl"]
+MetricsFile = Literal["rounds.jsonl", "clients.jsonl", "privacy.jsonl"]
 
 
 class Standing(Section):

@@ -6,6 +6,7 @@ by renaming its manifest into place; what no kept manifest names is not part of 
     state/manifests/00003.json                        the commit of round 3
     state/server/00003.safetensors                    what the server holds after round 3
     state/roster-<digest>.json                        the clients' cards
+    state/noise.key                                   the secret of a server's noise, if it adds any
     state/data.safetensors                            labels, classes and statistics of the data
     state/clients/<client>/<run id>/00003.safetensors   the client after its work in round 3
 """
@@ -13,12 +14,15 @@ by renaming its manifest into place; what no kept manifest names is not part of 
 import json
 import logging
 import os
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from pfedes.core.client import Card, cards_from
 from pfedes.core.payload import Payload, State, encode, read_payload
@@ -37,13 +41,18 @@ from pfedes.files import (
     write_atomically,
     writing,
 )
+from pfedes.privacy.budget import Release
+from pfedes.privacy.config import PrivacyConfig
+from pfedes.privacy.noise import KEY_BYTES
 from pfedes.store.client_store import ClientStore, numbered
 from pfedes.store.manifest import Extent, Manifest, MetricsFile, read_manifest
 
 log = logging.getLogger(__name__)
 
 
+NOISE_KEY = "noise.key"
 KEPT_DATA = "data.safetensors"
+ACCOUNT: MetricsFile = "privacy.jsonl"
 ELSEWHERE = "on machines of their own"
 
 
@@ -207,6 +216,59 @@ class RunStore:
         if not all(isinstance(row, dict) for row in rows):
             raise DamageError(f"{path} is damaged: a row is no object")
         return rows
+
+    def account(self, manifest: Manifest) -> tuple[list[Release], Extent]:
+        """Every release of the run and the extent of their file, those after the commit included.
+
+        A release counts from the moment it is written, whatever became of its round.
+        """
+        committed = self.rows(ACCOUNT, manifest)
+        path, extent = self.directory / ACCOUNT, manifest.metrics.get(ACCOUNT, Extent())
+        if not path.exists():
+            return [], extent
+        tail = read(path)[extent.length :]
+        tail = tail[: tail.rfind(b"\n") + 1]  # what is unfinished was never released
+        rows = [*committed, *(parse_json(path, line) for line in tail.splitlines())]
+        grown = Extent(length=extent.length + len(tail), crc32=zlib.crc32(tail, extent.crc32))
+        try:
+            return [Release.model_validate(row) for row in rows], grown
+        except ValidationError as error:
+            raise DamageError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+
+    def check_account(self) -> None:
+        """Refuses an account of releases that is shorter than, or other than, any commit says.
+
+        Also where an earlier round is gone back to: what was released stays released.
+        """
+        for round in self.rounds():
+            try:
+                manifest = self.manifest(round)
+            except DamageError:
+                continue  # who goes back behind it is told of it elsewhere
+            self.rows(ACCOUNT, manifest)
+
+    def noise_key(self, *, released: bool) -> bytes:
+        """The secret of a server's noise, made before the first release; never sent anywhere."""
+        path = self.state / NOISE_KEY
+        if not path.exists():
+            if released:
+                raise DamageError(f"{path} is gone: no further round can be accounted for")
+            write_atomically(path, secrets.token_bytes(KEY_BYTES))
+        if len(key := read(path)) != KEY_BYTES:
+            raise DamageError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}")
+        return key
+
+    def check_privacy(self, config: PrivacyConfig) -> None:
+        """Refuses another promise than the run's: only epsilon may change, and only down."""
+        before = PrivacyConfig(**self.environment().get("privacy", {}))
+        same = before.model_copy(update={"epsilon": config.epsilon})
+        if same != config or (before.epsilon and not 0 < config.epsilon <= before.epsilon):
+            raise StoreError(
+                f"{self.directory / 'config.toml'} was changed in [privacy]: a run keeps what it "
+                "promised; only epsilon may be lowered"
+            )
+        if config != before:
+            self.write_environment({"privacy": config.model_dump(mode="json")})
 
     @property
     def is_elsewhere(self) -> bool:

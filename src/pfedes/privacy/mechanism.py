@@ -1,0 +1,89 @@
+"""Where changes are clipped and noise is added: at the server, at the clients, or at both."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from pfedes.core.seeding import Streams
+from pfedes.privacy.config import PrivacyConfig
+from pfedes.privacy.encoding import (
+    Real,
+    Whole,
+    change_of,
+    decoded,
+    digest_of,
+    encoded,
+    moved_by,
+)
+from pfedes.privacy.noise import KEY_BYTES, gaussian, stream_of_release, variance_of
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What `[privacy]` does to changes, for whoever holds the key of the noise."""
+
+    config: PrivacyConfig
+    least_uploads: int  # a round with fewer has failed
+    key: Callable[[str], bytes]  # of the server (""), or of a client by its name
+    run: str = ""  # where keys outlast runs, each run has noise of its own
+
+    @property
+    def own_variance(self) -> int:
+        """Of the noise that each client adds to its own change, in squared units; 0 = none."""
+        match self.config.mode:
+            case "local":
+                return variance_of(self.config.noise)
+            case "distributed":
+                # Each knows its own share: the others' must be enough.
+                others = max(self.config.least, self.least_uploads) - 1
+                return variance_of(self.config.noise, others)
+            case _:
+                return 0
+
+    @property
+    def server_variance(self) -> int:
+        """Of the noise that the server adds to the sum."""
+        return variance_of(self.config.noise) if self.config.mode == "central" else 0
+
+    def contribution(
+        self, client: str, round: int, upload: Mapping[str, Tensor], download: Mapping[str, Tensor]
+    ) -> Whole:
+        """A client's change, clipped, with the noise that is its own to add."""
+        whole = encoded(change_of(upload, download), self.config.clip)
+        inputs = digest_of({client: whole})
+        return whole + self._noise(client, self.own_variance, round, inputs, len(whole))
+
+    def noised(
+        self, client: str, round: int, upload: Mapping[str, Tensor], download: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """What a client sends in mode local: the download, moved by its contribution."""
+        change = decoded(self.contribution(client, round, upload, download), self.config.clip)
+        moved = moved_by(download, change)
+        return {name: moved[name] for name in upload}
+
+    def clipped(self, upload: Mapping[str, Tensor], download: Mapping[str, Tensor]) -> Whole:
+        """What a change adds to the sum in mode central."""
+        return encoded(change_of(upload, download), self.config.clip)
+
+    def mean(self, changes: Mapping[str, Whole], round: int) -> Real:
+        """The clipped changes' mean, with the server's noise on their sum."""
+        total = np.sum(list(changes.values()), axis=0)
+        noise = self._noise("", self.server_variance, round, digest_of(changes), len(total))
+        return decoded(total + noise, self.config.clip, len(changes))
+
+    def _noise(self, whose: str, variance: int, round: int, inputs: str, count: int) -> Whole:
+        if not variance:
+            return np.zeros(count, dtype=np.int64)
+        stream = stream_of_release(self.key(whose), self.run, round, inputs)
+        return gaussian(variance, count, stream)
+
+
+def reproducible_key(streams: Streams) -> Callable[[str], bytes]:
+    """Keys that follow from the seed, for simulations: such noise protects nobody."""
+
+    def key(whose: str) -> bytes:
+        return streams.number("noise", client=whose).to_bytes(KEY_BYTES, "big")
+
+    return key

@@ -1,0 +1,26 @@
+"""What a run's privacy budget was spent on, in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SIMULATED = "that of a simulation: reproducible noise protects nobody"
+
+
+def privacy_facts(
+    spent: Mapping[str, Any], *, simulated: bool = False
+) -> Iterator[tuple[str, str]]:
+    """The figures of `summary["privacy"]`, for people."""
+    limit = f" of {spent['limit']:g}" if spent["limit"] else ""
+    yield "mode", f"{spent['mode']}; trusts {spent['trusts']}"
+    yield "epsilon", f"{max(spent['epsilon']):.2f}{limit} at delta {spent['delta']:g}"
+    yield "if a client's data were replaced", f"epsilon {spent['epsilon_replacement']:.2f}"
+    yield "neighbours", spent["neighbours"]
+    yield "releases of a client", f"{min(spent['releases'])} to {max(spent['releases'])}"
+    yield "noise", f"{spent['z']:g} times the clip of {spent['clip']:g}, on the sum of a round"
+    yield (
+        "noise on the mean",
+        f"{spent['ratio']:.2f} times as long as the largest change of a client",
+    )
+    yield "not covered", "metadata: counts, losses and scores leave as they are"
+    if simulated:
+        yield "this noise", SIMULATED
