@@ -3,59 +3,20 @@
 import hmac
 import json
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from guests import ada, enrolled, task, terms
+from guests import Remote, ada, enrolled, task, terms
 from pfedes import Federation, Listener, Run, cli, configure
 from pfedes.cli._display import print_result
-from pfedes.config import Config
-from pfedes.core.client import Card
 from pfedes.core.payload import Payload, Value
-from pfedes.core.protocol import REPLY_META, WITHHELD, Failure, Reply, Scored, Task
+from pfedes.core.protocol import REPLY_META, WITHHELD, Reply
 from pfedes.deploy.participant.handler import ParticipantHandler, own_config
 from pfedes.errors import DamageError
 from pfedes.federation.admission import Admission
-from pfedes.fleet.client_host import ClientHost, host_of
 from pfedes.fleet.messages import from_task
 from pfedes.population.simulation import Simulation
-from pfedes.store.client_store import ClientStore
-
-
-class Remote:
-    """A fleet of participants as a coordinator sees them, without the network in between."""
-
-    places, manner = 2, "2 participants"
-
-    def __init__(self, config: Config, place: Path) -> None:
-        self.guests: dict[str, ParticipantHandler] = {}
-        self.hosts: dict[str, ClientHost] = {}
-        tree = config.model_dump(mode="json", exclude={"participants", "compare"})
-        for name in config.federation.participants:
-            person = ada(place / name).model_copy(update={"name": name})
-            self.guests[name] = ParticipantHandler(person, config.federation)
-            self.guests[name].seat.directory.mkdir(parents=True)
-            simulation = Simulation(own_config(tree, person))
-            self.hosts[name] = host_of(simulation, ClientStore(place / name / "clients"))
-
-    def enroll(self) -> list[Card]:
-        return [card for host in self.hosts.values() for card in host.cards()]
-
-    def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
-        for asked in tasks:
-            answer = self.hosts[asked.client].answer(asked)
-            assert isinstance(answer, Reply), answer
-            left = self.guests[asked.client]._without_own(answer.payload)
-            yield replace(answer, payload=left)
-
-    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
-        return (self.hosts[asked.client].score(asked) for asked in tasks)
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

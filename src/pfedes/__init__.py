@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pfedes.core.context import Context as Context
     from pfedes.core.payload import Payload as Payload
     from pfedes.core.scores import Scores as Scores
+    from pfedes.errors import BudgetError as BudgetError
     from pfedes.errors import ClusterError as ClusterError
     from pfedes.errors import ConfigError as ConfigError
     from pfedes.errors import DamageError as DamageError
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from pfedes.sweep.compared import Comparison as Comparison
 
 _HOMES = {
+    "BudgetError": "errors",
     "CNN": "models.cnn",
     "Card": "core.client",
     "Client": "core.client",

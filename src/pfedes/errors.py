@@ -11,6 +11,7 @@
     ├── ClusterError     a cluster cannot be reached, or has nobody who can do the work
     ├── WireError        a payload carries something that is not on the allow-list
     │   └── RefusedError     a participant did not agree to what it was asked for
+    │       └── BudgetError      a release would cost more privacy than a participant allows
     ├── ManyError        more than one of these at once
     └── StoreError       a run directory is missing, taken or damaged
         ├── DamageError      a file of a run is missing, damaged or foreign
@@ -73,6 +74,10 @@ class WireError(PfedesError):
 
 class RefusedError(WireError):
     """A participant did not agree to what it was asked for."""
+
+
+class BudgetError(RefusedError):
+    """A release would cost more privacy than a participant allows."""
 
 
 class ManyError(PfedesError):

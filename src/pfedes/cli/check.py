@@ -1,5 +1,6 @@
 """`pfedes check`: trying a participant out, without any network."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -19,6 +20,7 @@ from pfedes.methods.base import Method
 from pfedes.population.own_data import class_names_of
 from pfedes.population.preflight import advice_on
 from pfedes.population.simulation import Simulation
+from pfedes.privacy.budget import Prospect
 from pfedes.results.disclosure import Direction, lists_of, told_by
 
 
@@ -78,6 +80,7 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
     output().print(_listed(up))
     output().print("your limits, beside what this federation asks for:")
     output().print(_limited(participant.limits, method, card, ctx))
+    _print_privacy(simulation, population.card(participant.name, method.needs), up.least)
     if left := participant.limits.left_out(card, ctx):
         output().print(
             f"note: the last batch has {left} samples: what is uploaded does not learn from them"
@@ -89,6 +92,22 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
     if problems:
         _refuse(participant.name, [f"{problem.what}: {problem.remedy}" for problem in problems])
     output().print(f"{participant.name} can take part")
+
+
+def _print_privacy(simulation: Simulation, card: Card, numbers: int) -> None:
+    """What a federation with `[privacy]` would cost, and whose word that is."""
+    config, limit = simulation.config, simulation.config.participants[0].limits.epsilon
+    if not config.privacy.noisy:
+        if limit:
+            raise MethodError(f"{card.name}: limits.epsilon = {limit:g}, but privacy.mode is 'off'")
+        return
+    uploads = config.train.selected(config.clients)
+    releases = math.ceil(config.train.rounds * uploads / config.clients)
+    prospect = Prospect(config.privacy, releases, uploads, numbers)
+    for line in (*prospect.lines(), *prospect.warnings()):
+        output().print(line, soft_wrap=True)
+    if config.privacy.mode == "central":
+        output().print("promised by the coordinator, who adds the noise: you cannot check it")
 
 
 def _refuse(name: str, problems: Sequence[str]) -> NoReturn:

@@ -80,8 +80,8 @@ class Config(Section):
     @property
     def clients(self) -> int:
         """How many take part, if all come."""
-        people = len(self.participants) or len(self.federation.participants)
-        return people or self.partition.clients
+        people = self.federation.participants or self.participants
+        return len(people) or self.partition.clients
 
     @property
     def brings_own(self) -> bool:

@@ -68,6 +68,11 @@ class Limits(Section):
         1.0, ge=0, description="the same of their change since the last round; 0 = any"
     )
 
+    epsilon: float = Field(
+        0.0, ge=0, description="largest own privacy loss, over all runs of this state; 0 = any"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="of epsilon")
+
     def bounds(self, method: Method[Any], card: Card, ctx: Context) -> Iterator["Bound"]:
         """Compares a round with every limit that needs no download.
 

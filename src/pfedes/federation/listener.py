@@ -29,7 +29,11 @@ class Listener:
         """
 
     def priced(self, prospect: Prospect) -> None:
-        """A run with `[privacy]` is about to begin; this is what it will cost its clients."""
+        """A run with `[privacy]` is about to begin.
+
+        Args:
+            prospect: What it is expected to cost its clients.
+        """
 
     def started(self, run: Run) -> None:
         """The run directory exists: it was created, or the run is resumed.

@@ -39,7 +39,8 @@ from pfedes.methods.base import Method, in_one_line
 from pfedes.methods.contract import check_metadata
 from pfedes.population.base import Population
 from pfedes.population.simulation import Simulation
-from pfedes.privacy.mechanism import Mechanism
+from pfedes.privacy.mechanism import SimulatedPrivacy
+from pfedes.privacy.own import OwnPrivacy
 from pfedes.store.client_store import ClientStore, Version
 
 log = logging.getLogger(__name__)
@@ -64,9 +65,9 @@ class ClientHost:
         store: ClientStore,
         settings: str,
         earlier_settings: str = "",
-        mechanism: Mechanism | None = None,
+        privacy: OwnPrivacy | SimulatedPrivacy | None = None,
     ) -> None:
-        """`mechanism` is what clips and drowns changes before they leave, where something does.
+        """`privacy` is what clips, drowns and counts changes before they leave, where it is needed.
 
         `settings` identifies what shapes a client's work: other settings, another answer.
 
@@ -78,7 +79,7 @@ class ClientHost:
         self.store = store
         self.settings = settings
         self.earlier_settings = earlier_settings
-        self.mechanism = mechanism
+        self.privacy = privacy
         self._resident: dict[str, nn.Module] = {}
         self._known_flops: dict[Hashable, Fraction] = {}
 
@@ -92,6 +93,8 @@ class ClientHost:
             ctx = self.context(0)
             card = self.population.card(task.client, self.method.needs)
             self._check_consent(task, card, ctx)
+            if self.privacy is not None:
+                self.privacy.check(task.client)
             if problems := self.population.check(self.method, ctx):
                 raise MethodError(in_one_line(problems))
             return Reply(task.client, Payload({}, {"card": json.dumps(asdict(card))}))
@@ -153,6 +156,8 @@ class ClientHost:
         versions = self.store.versions(task.run, task.client)
         if (before := self._answered(task, versions)) is not None:
             return before
+        if self.privacy is not None:
+            self.privacy.check(task.client)
 
         client = self._at_base(task)
         began = time.perf_counter()
@@ -166,9 +171,9 @@ class ClientHost:
         _check_finite(client, ctx)
         # Copies: the model they may be part of goes on to the next client.
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in upload.tensors.items()}
-        if self.mechanism is not None:
+        if self.privacy is not None:
             sent = task.download.tensors
-            tensors = self.mechanism.noised(task.client, task.round, tensors, sent)
+            tensors = self.privacy.leaving(task.run, task.client, task.round, tensors, sent)
         reply = Payload(
             tensors,
             {
@@ -336,9 +341,23 @@ def reply_spec(
 def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
     """The clients' side of a simulation, with their states in `store`."""
     settings = simulation.config.local_digest(), earlier_local_digest(simulation.config)
-    mechanism = simulation.mechanism() if simulation.config.privacy.mode == "local" else None
     return ClientHost(
         *(simulation.population, simulation.method, simulation.context, store),
         *settings,
-        mechanism=mechanism,
+        privacy=_privacy_of(simulation, store),
     )
+
+
+def _privacy_of(simulation: Simulation, store: ClientStore) -> OwnPrivacy | SimulatedPrivacy | None:
+    """What is done to changes here. A participant counts them in its own directory."""
+    config, people = simulation.config.privacy, simulation.config.participants
+    if simulation.over_network and people:
+        (limits,) = (person.limits for person in people)
+        return OwnPrivacy(
+            store.root.parent,
+            config,
+            simulation.config.train.min_uploads,
+            limits.epsilon,
+            limits.delta,
+        )
+    return SimulatedPrivacy(simulation.mechanism()) if config.mode == "local" else None

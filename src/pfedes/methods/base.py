@@ -198,7 +198,7 @@ class Method(ABC, Generic[C]):
 
     @property
     def additive(self) -> bool:
-        """Whether clients are sent the state as it is, and the new one is `moved` by their changes.
+        """Whether clients are sent the state as it is, and `moved` adds their mean change to it.
 
         Only then can a change be clipped, summed with others and drowned in noise: `[privacy]`.
         """
@@ -286,9 +286,12 @@ class Method(ABC, Generic[C]):
         return state
 
     def moved(self, state: State, change: Real, ctx: Context) -> State:
-        """The server's new state, for additive methods, given the clients' mean change.
+        """Combines clients' changes into the server's new state, for additive methods.
 
-        The change is one vector: all tensors in the order of their names.
+        Args:
+            state: The server's state.
+            change: The clients' mean change as one vector: all tensors in the order of their names.
+            ctx: The round and the settings of the run.
         """
         return State(moved_by(state.tensors, change))
 

@@ -97,8 +97,6 @@ class Simulation:
             raise ConfigError(
                 "train.patience must be 0 with [privacy]: when a run stops would tell about data"
             )
-        if self.over_network and privacy.mode == "local":
-            raise ConfigError("privacy.mode = 'local' is not there yet for federations, only here")
         check_affordable(privacy, config.clients)
 
     def _check_aggregation(self) -> None:

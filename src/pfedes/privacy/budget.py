@@ -64,14 +64,14 @@ class Budget:
 
     def releases(self, client: str) -> int:
         """How many releases a client is in."""
-        return self._of(client).total()
+        return self.spent(client).total()
 
     def epsilon(self, client: str) -> float:
-        return self._cost(self._of(client))
+        return self._cost(self.spent(client))
 
     def epsilon_of_replacement(self, client: str) -> float:
         """The same, if a client's data were replaced and not left out: a sum moves by twice C."""
-        return self._cost({noise / 2: count for noise, count in self._of(client).items()})
+        return self._cost({noise / 2: count for noise, count in self.spent(client).items()})
 
     def _cost(self, releases: Mapping[float, int]) -> float:
         key = frozenset(releases.items())  # most clients have spent the same
@@ -86,7 +86,7 @@ class Budget:
         return [
             client
             for client in clients
-            if not limit or self._cost(self._of(client) + next_one) <= limit
+            if not limit or self._cost(self.spent(client) + next_one) <= limit
         ]
 
     def fewest_first(
@@ -96,7 +96,8 @@ class Budget:
         shuffled = [clients[index] for index in rng.permutation(len(clients))]
         return sorted(shuffled, key=self.releases)[:count]
 
-    def _of(self, client: str) -> Counter[float]:
+    def spent(self, client: str) -> Counter[float]:
+        """How many releases a client is in, by their noise."""
         return Counter(self._spent.get(client, Counter()))
 
     def summary(self, clients: Collection[str], numbers: int, uploads: int) -> dict[str, Any]:

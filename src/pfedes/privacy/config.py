@@ -60,6 +60,12 @@ class PrivacyConfig(Section):
         """Whether changes are clipped and noise is added."""
         return self.mode != "off"
 
+    def keeps(self, promise: "PrivacyConfig") -> bool:
+        """Whether this is what was promised: noise that was left open may be fixed by now."""
+        said = {"noise": promise.noise or self.noise, "epsilon": self.epsilon}
+        lowered = not promise.epsilon or 0 < self.epsilon <= promise.epsilon
+        return lowered and self == promise.model_copy(update=said)
+
     def settled(self, releases: int) -> Self:
         """With the noise fixed by which so many releases cost a client at most epsilon."""
         if not self.noisy or self.noise:

@@ -80,6 +80,27 @@ class Mechanism:
         return gaussian(variance, count, stream)
 
 
+@dataclass(frozen=True)
+class SimulatedPrivacy:
+    """What clients of a simulation do: their noise follows from the seed, the run counts it."""
+
+    mechanism: Mechanism
+
+    def check(self, client: str) -> None:
+        """Clients of a simulation have no limits of their own."""
+
+    def leaving(
+        self,
+        run: str,
+        client: str,
+        round: int,
+        upload: dict[str, Tensor],
+        download: Mapping[str, Tensor],
+    ) -> dict[str, Tensor]:
+        """What a client sends instead of its upload; the same in every run of the same."""
+        return self.mechanism.noised(client, round, upload, download)
+
+
 def reproducible_key(streams: Streams) -> Callable[[str], bytes]:
     """Keys that follow from the seed, for simulations: such noise protects nobody."""
 

@@ -8,7 +8,9 @@ on every machine.
 
 import json
 import math
+import secrets
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -16,10 +18,24 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from pfedes.errors import DamageError
+from pfedes.files import read, write_atomically
 from pfedes.privacy.encoding import ONE, Whole
 
+NOISE_KEY = "noise.key"
 KEY_BYTES = 32
 PURPOSE = "pfedes-noise-1"
+
+
+def kept_key(path: Path, *, released: bool) -> bytes:
+    """The secret of somebody's noise, made before the first release; never sent anywhere."""
+    if not path.exists():
+        if released:
+            raise DamageError(f"{path} is gone: no further round can be accounted for")
+        write_atomically(path, secrets.token_bytes(KEY_BYTES))
+    if len(key := read(path)) != KEY_BYTES:
+        raise DamageError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}")
+    return key
 
 
 class NoiseStream:

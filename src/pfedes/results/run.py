@@ -109,7 +109,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done, or the run ended by `train.patience` or its privacy budget."""
+        """Whether all rounds are done, or patience or the privacy budget ended the run."""
         done = self.manifest.ends(self.config.train.rounds, self.config.train.patience)
         return done or self.ended_by_budget
 

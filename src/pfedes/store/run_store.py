@@ -14,7 +14,6 @@ by renaming its manifest into place; what no kept manifest names is not part of 
 import json
 import logging
 import os
-import secrets
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -43,14 +42,13 @@ from pfedes.files import (
 )
 from pfedes.privacy.budget import Release
 from pfedes.privacy.config import PrivacyConfig
-from pfedes.privacy.noise import KEY_BYTES
+from pfedes.privacy.noise import NOISE_KEY, kept_key
 from pfedes.store.client_store import ClientStore, numbered
 from pfedes.store.manifest import Extent, Manifest, MetricsFile, read_manifest
 
 log = logging.getLogger(__name__)
 
 
-NOISE_KEY = "noise.key"
 KEPT_DATA = "data.safetensors"
 ACCOUNT: MetricsFile = "privacy.jsonl"
 ELSEWHERE = "on machines of their own"
@@ -248,21 +246,13 @@ class RunStore:
             self.rows(ACCOUNT, manifest)
 
     def noise_key(self, *, released: bool) -> bytes:
-        """The secret of a server's noise, made before the first release; never sent anywhere."""
-        path = self.state / NOISE_KEY
-        if not path.exists():
-            if released:
-                raise DamageError(f"{path} is gone: no further round can be accounted for")
-            write_atomically(path, secrets.token_bytes(KEY_BYTES))
-        if len(key := read(path)) != KEY_BYTES:
-            raise DamageError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}")
-        return key
+        """The secret of the server's noise."""
+        return kept_key(self.state / NOISE_KEY, released=released)
 
     def check_privacy(self, config: PrivacyConfig) -> None:
         """Refuses another promise than the run's: only epsilon may change, and only down."""
         before = PrivacyConfig(**self.environment().get("privacy", {}))
-        same = before.model_copy(update={"epsilon": config.epsilon})
-        if same != config or (before.epsilon and not 0 < config.epsilon <= before.epsilon):
+        if not config.keeps(before):
             raise StoreError(
                 f"{self.directory / 'config.toml'} was changed in [privacy]: a run keeps what it "
                 "promised; only epsilon may be lowered"

@@ -81,7 +81,9 @@ class FlareFleet:
         self._layout = layout
         self._fewest = config.fewest_uploads
         self._silent: set[str] = set()
-        self._greeting = config.to_toml()
+        # With the noise as it was fixed when the run was made: all must add and count the same.
+        settled = config.model_copy(update={"privacy": config.settled().privacy})
+        self._greeting = settled.to_toml()
         self._sites = sites
         self._cards: dict[str, Card] = {}
         self.refusals: dict[str, str] = {}
@@ -292,7 +294,8 @@ def begun(layout: Layout) -> Run | None:
 
 def is_finished(run: Run, config: Config) -> bool:
     """By the federation's own configuration: more rounds may be asked for than the run knows."""
-    return run.manifest.ends(config.train.rounds, config.train.patience)
+    ends = run.manifest.ends(config.train.rounds, config.train.patience)
+    return ends or run.ended_by_budget
 
 
 def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:

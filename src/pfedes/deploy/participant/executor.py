@@ -55,7 +55,7 @@ class Site(Executor):  # type: ignore[misc]  # FLARE has no types
         """The guest, once nobody else works in the participant's directory."""
         if self._guest is None:
             site = read_site(Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)))
-            guest = ParticipantHandler(site.participant, site.terms)
+            guest = ParticipantHandler(site.participant, site.terms, site.privacy)
             guest.seat.make()
             self._open.enter_context(logging_into(guest.seat.directory / "join.log"))
             self._open.enter_context(locked(guest.seat.state))

@@ -28,6 +28,7 @@ from pfedes.fleet.messages import Answer, from_answer, to_task
 from pfedes.fleet.workers import Worker, insist
 from pfedes.methods import METHODS
 from pfedes.models.precision_speed import warn_if_slow
+from pfedes.privacy.config import PrivacyConfig
 from pfedes.store.client_store import Version
 from pfedes.store.environment import environment
 
@@ -43,7 +44,7 @@ LONGEST = 2**18
 LAST_ROUND = 10**9
 """It is part of file names, and is remembered."""
 
-TAKEN = {"seed", "method", "train", "evaluate", "models", "federation"}
+TAKEN = {"seed", "method", "train", "evaluate", "models", "federation", "privacy"}
 """The sections of a coordinator's configuration that are taken over; the rest is one's own.
 
 How uploads are combined is the server's affair.
@@ -53,10 +54,16 @@ How uploads are combined is the server's affair.
 class ParticipantHandler:
     """Answers a coordinator's messages for one participant."""
 
-    def __init__(self, participant: Participant, agreed: FederationConfig) -> None:
-        """`agreed` are the terms that the participant saw when it joined."""
+    def __init__(
+        self,
+        participant: Participant,
+        agreed: FederationConfig,
+        promised: PrivacyConfig = PrivacyConfig(),  # noqa: B008 (frozen)
+    ) -> None:
+        """`agreed` are the terms that the participant saw when it joined, `promised` the noise."""
         self.participant = participant
         self.agreed = agreed
+        self.promised = promised
         self.seat = ParticipantState(Path(participant.state))
         self._worker: Worker | None = None
         self._is_enrolled = False
@@ -140,6 +147,8 @@ class ParticipantHandler:
         terms = config.federation.model_dump(exclude=NETWORK)
         if terms != self.agreed.model_dump(exclude=NETWORK):
             raise ConfigError("the terms are not those of the kit: ask for a new one, and look")
+        if not config.privacy.keeps(self.promised):
+            raise ConfigError("[privacy] is not that of the kit: ask for a new one, and look")
         self.stop()
         self._worker = Worker(config.to_toml(), self.seat.clients.root)
         enrolling = Task("", self.participant.name, 0, 0, Payload())

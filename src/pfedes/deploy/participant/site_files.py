@@ -7,6 +7,7 @@ from pathlib import Path
 from pfedes.config import configure
 from pfedes.config.federation import FederationConfig
 from pfedes.config.participant import Participant
+from pfedes.privacy.config import PrivacyConfig
 
 PARTICIPANT = Path("local") / "participant.json"
 TERMS = Path("local") / "federation.toml"
@@ -18,8 +19,10 @@ class SiteFiles:
 
     participant: Participant
     terms: FederationConfig
+    privacy: PrivacyConfig
 
 
 def read_site(workspace: Path) -> SiteFiles:
     tree = json.loads((workspace / PARTICIPANT).read_text(encoding="utf-8"))
-    return SiteFiles(Participant(**tree), configure(workspace / TERMS).federation)
+    terms = configure(workspace / TERMS)
+    return SiteFiles(Participant(**tree), terms.federation, terms.privacy)

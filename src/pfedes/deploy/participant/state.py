@@ -8,6 +8,8 @@
         digest.key            the key of the digests by which the coordinator knows its versions
         join.log              what happened, with times
         state/clients/        its versions, as in any run
+        state/noise.key       the secret of its own noise, if it adds any
+        state/privacy.jsonl   the releases with noise that its changes went into, over all runs
         state/last.safetensors  what the server sent for the last answer
         state/downloads/      what its model takes from the server, of the last round and the best
 

@@ -1,0 +1,154 @@
+"""Noise in federations: whose key it has, who counts, and what a participant allows."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from guests import Remote, ada, enrolled, task, terms
+from pfedes import Federation, cli
+from pfedes.config import Config
+from pfedes.config.limits import Limits
+from pfedes.core.protocol import Failure, Reply
+from pfedes.deploy.coordinator.terms import with_norm
+from pfedes.deploy.participant.handler import ParticipantHandler, own_config
+from pfedes.errors import DamageError
+from pfedes.fleet.client_host import ClientHost, host_of
+from pfedes.fleet.serial import with_threads
+from pfedes.population.simulation import Simulation
+from pfedes.privacy.accounting import epsilon_of
+from pfedes.privacy.config import PrivacyConfig
+from pfedes.store.client_store import ClientStore
+from running import rows
+
+
+def noisy(mode: str, **settings: Any) -> Config:
+    return terms(privacy__mode=mode, privacy__noise=2.0, **settings)
+
+
+def host_of_ada(place: Path, config: Config, **limits: Any) -> ClientHost:
+    """What works at ada's, in this process."""
+    place.mkdir(exist_ok=True)
+    tree = config.settled().model_dump(mode="json", exclude={"participants", "compare"})
+    simulation = Simulation(own_config(tree, ada(place, limits=Limits(**limits))))
+    return host_of(simulation, ClientStore(place / "clients"))
+
+
+def sent(host: ClientHost, round: int, base: int, run: str = "run") -> dict[str, torch.Tensor]:
+    """What ada uploads in a round."""
+    with with_threads(1):
+        answer = host.answer(task(round, base, run))
+    assert isinstance(answer, Reply), answer
+    return answer.payload.tensors
+
+
+def refused(host: ClientHost, round: int, base: int) -> Failure:
+    answer = host.answer(task(round, base))
+    assert isinstance(answer, Failure)
+    return answer
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_participant_adds_its_own_noise_and_counts_it_itself(tmp_path: Path) -> None:
+    limit = epsilon_of(2, 2.0, 1e-5) + 0.1
+    host = host_of_ada(tmp_path, noisy("local"), epsilon=limit)
+    first = sent(host, 1, 0)
+    key, account = tmp_path / "noise.key", tmp_path / "privacy.jsonl"
+    assert stat.S_IMODE(key.stat().st_mode) == stat.S_IMODE(account.stat().st_mode) == 0o600
+    assert [row["clients"] for row in rows(account)] == [["ada"]]
+    assert same(sent(host, 1, 0), first)
+    # The version is gone and trained again: the same change, and so the same noise.
+    host.store.discard("run", "ada", [1])
+    assert same(sent(host, 1, 0), first)
+    assert len(rows(account)) == 1
+    # Another run of the same is another release.
+    assert not same(sent(host, 1, 0, run="other"), first)
+    assert len(rows(account)) == 2
+    over = refused(host, 2, 1)
+    assert (over.code, over.reason[:26]) == ("refused", "ada has spent epsilon 2.94")
+    assert len(rows(account)) == 2
+    # Without a limit it goes on, but never with another key.
+    unlimited = host_of_ada(tmp_path, noisy("local"))
+    key.unlink()
+    assert "noise.key is gone" in refused(unlimited, 2, 1).reason
+    account.write_bytes(b'{"round": 0}\n')
+    assert "privacy.jsonl is damaged" in refused(unlimited, 2, 1).reason
+
+
+def test_what_a_coordinator_promises_is_counted_too(tmp_path: Path) -> None:
+    central, off = tmp_path / "central", tmp_path / "off"
+    upload = sent(host_of_ada(central, noisy("central")), 1, 0)
+    assert same(upload, sent(host_of_ada(off, terms()), 1, 0))
+    assert len(rows(central / "privacy.jsonl")) == 1
+    assert not list(tmp_path.rglob("noise.key"))
+    assert not (off / "privacy.jsonl").exists()
+    limited = host_of_ada(off, terms(), epsilon=4.0).introduce(task(0, 0))
+    assert isinstance(limited, Failure)
+    assert "nobody adds noise" in limited.reason
+
+
+def test_terms_that_are_not_those_of_the_kit_are_refused(tmp_path: Path) -> None:
+    config = noisy("central")
+    for kit in (PrivacyConfig(), PrivacyConfig(mode="central", noise=3.0)):
+        guest = ParticipantHandler(ada(tmp_path), config.federation, kit)
+        guest.seat.make()
+        assert enrolled(guest, config)["kind"] == "failure"
+
+
+def test_what_keeps_a_promise() -> None:
+    open_noise = PrivacyConfig(mode="central", epsilon=8.0)
+    fixed = PrivacyConfig(mode="central", epsilon=8.0, noise=0.8)
+    assert fixed.keeps(open_noise)
+    assert fixed.model_copy(update={"epsilon": 4.0}).keeps(open_noise)
+    assert not fixed.model_copy(update={"epsilon": 9.0}).keeps(open_noise)
+    assert not fixed.model_copy(update={"epsilon": 0.0}).keeps(open_noise)
+    assert not open_noise.model_copy(update={"clip": 2.0}).keeps(open_noise)
+    assert not fixed.keeps(fixed.model_copy(update={"noise": 0.9}))
+
+
+def test_a_server_keeps_the_secret_of_its_noise(tmp_path: Path) -> None:
+    config = with_norm(noisy("central", train__rounds=2))
+    assert config.aggregation.max_norm == 0
+
+    remote = Remote(config, tmp_path)
+
+    def fleet(*_: Any) -> Remote:
+        return remote
+
+    first = Federation(config, out="first", fleet=fleet).run()
+    second = Federation(config, out="second", fleet=fleet).run()
+    assert [row["status"] for row in first.rounds] == ["ok", "ok"]
+    keys = [Path(run, "state", "noise.key").read_bytes() for run in ("first", "second")]
+    assert keys[0] != keys[1]
+    assert first.manifest.server_digest != second.manifest.server_digest
+    assert len(rows(Path("first/privacy.jsonl"))) == 2
+    # Both participants were in all four releases, and have counted them.
+    for name in ("ada", "ben"):
+        assert len(rows(tmp_path / name / "privacy.jsonl")) == 4
+    Path("first/state/noise.key").unlink()
+    with pytest.raises(DamageError, match=r"noise\.key is gone"):
+        Federation.resume("first", rounds=3, fleet=fleet).run()
+
+
+def test_check_tells_the_price_before_anybody_joins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    person = ada(tmp_path / "state")
+    text = "\n".join(f"{key} = {json.dumps(getattr(person, key))}" for key in ("name", "model"))
+    file = tmp_path / "ada.toml"
+    file.write_text(f"{text}\ndata = {json.dumps(person.data)}\n[limits]\nepsilon = 4.0\n")
+    federation = tmp_path / "federation.toml"
+    federation.write_text(noisy("central").to_toml())
+    assert cli.execute(["check", str(file), "--federation", str(federation)]) == 0
+    shown = capsys.readouterr().out
+    assert "up to 3 releases of each client" in shown
+    assert "times as long as the largest change" in shown
+    assert "promised by the coordinator" in shown
+    federation.write_text(terms().to_toml())
+    assert cli.execute(["check", str(file), "--federation", str(federation)]) == 2
