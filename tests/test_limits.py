@@ -1,19 +1,18 @@
 """What a participant does not let a coordinator ask for, and the theft that this stops."""
 
 import logging
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from commands import command
 from guests import ada, enrolled, task, terms
 from people import OWN, federation
 from pfedes import Config, Limits, configure
+from pfedes.audit.crafted import CONVENIENT, Thief, patches_of
+from pfedes.audit.crafted import NO_LIMITS as NONE
 from pfedes.config.participant import participant_from
 from pfedes.core.payload import Payload
 from pfedes.core.protocol import Failure, Reply, Task
@@ -26,13 +25,8 @@ from pfedes.population.simulation import Simulation
 from pfedes.store.client_store import ClientStore
 from running import contents
 
-NONE = Limits(samples=0, batch=0, steps=0, rounds=0, runs=0, lr=(0, 1e9), momentum=(0, 1),
-              weight_decay=(0, 1e9), clip=(0, 1e9), mu=(0, 1), silent=1, crowd=0, download=0,
-              change=0)  # fmt: skip
-BARE = {"train__momentum": 0, "train__weight_decay": 0, "train__clip": 0, "train__batch_size": 64,
-        "method__extractor_lr": 0.5}  # fmt: skip
+BARE = {key.replace(".", "__"): value for key, value in CONVENIENT.items()}
 REQUESTS = 12
-CLOSE = 0.02
 
 
 def limited(config: Config, limits: Limits, *names: str) -> Simulation:
@@ -42,77 +36,22 @@ def limited(config: Config, limits: Limits, *names: str) -> Simulation:
     return Simulation(config.model_copy(update={"participants": people}))
 
 
-class Thief:
-    """A coordinator that crafts extractors, and reads patches of pixels from what comes back."""
-
-    def __init__(self, place: Path, limits: Limits) -> None:
-        self.simulation = limited(federation(**BARE), limits, "ada", "dan")
-        self.host = host_of(self.simulation, ClientStore(place))
-        cards = self.host.cards()
-        first = self.simulation.method.start(cards, self.simulation.context(0))
-        self.honest = first.tensors
-        self.rng = np.random.default_rng(0)
-
-    def ask(self, run: str, tensors: dict[str, Tensor]) -> Reply | Failure:
-        return self.host.answer(Task(run, "ada", 1, 0, Payload(tensors)))
-
-    def crafted(self, units: int) -> dict[str, Tensor]:
-        """Filters in random directions that answer to few patches of such pictures.
-
-        How large a direction gets in them the thief knows from pictures of its own.
-        """
-        theta = {name: tensor.clone() for name, tensor in self.honest.items()}
-        found = torch.from_numpy(self.rng.standard_normal((units, 1, 3, 3))).float()
-        found = found.expand(-1, 3, -1, -1)  # the pictures are grey
-        found = found / found.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
-        reached = (self.patches_of("dan") @ found.flatten(1).T).amax(dim=0)
-        theta["conv1.weight"][:units], theta["conv1.bias"][:units] = found, -reached
-        theta["conv2.weight"][:, :units] = 0.5  # whatever answers is heard
-        theta["conv2.bias"][:] = 1.0
-        return theta
-
-    def stolen(self, units: int) -> Iterator[Tensor]:
-        """What looks like a patch in the answers: change of weights over change of bias."""
-        for number in range(REQUESTS):
-            sent = self.crafted(units)
-            answer = self.ask(f"run{number}", sent)
-            if isinstance(answer, Failure):
-                continue
-            change = {n: answer.payload.tensors[n] - sent[n] for n in sent}
-            for weights, bias in zip(change["conv1.weight"], change["conv1.bias"], strict=True):
-                if abs(float(bias)) > 1e-9:
-                    yield weights / bias
-
-    def patches_of(self, name: str) -> Tensor:
-        """All there are, in the pixels that the extractor sees."""
-        train = self.simulation.population.client(name).train
-        x = train.batch(slice(None)).x
-        unfolded = torch.nn.functional.unfold(x, 3, padding=1)
-        patches: Tensor = unfolded.transpose(1, 2).reshape(-1, 27).unique(dim=0)
-        return patches
-
-    def hits(self, guesses: Iterable[Tensor]) -> int:
-        """How many different patches of the participant are among guesses, flat ones aside."""
-        known = self.patches_of("ada")
-        known = known[known.std(dim=1) > 0.3]
-        found = set()
-        for guess in guesses:
-            far = (known - guess.flatten()).abs().amax(dim=1)
-            if float(far.min()) < CLOSE:
-                found.add(int(far.argmin()))
-        return len(found)
+def thief(place: Path, limits: Limits) -> Thief:
+    """Ada is robbed by a coordinator who has such pictures as Dan's."""
+    simulation = limited(federation(**BARE), limits, "ada", "dan")
+    host = host_of(simulation, ClientStore(place))
+    first = simulation.method.start(host.cards(), simulation.context(0))
+    return Thief(host, "ada", first.tensors, patches_of(simulation.population, "dan"))
 
 
 @pytest.mark.parametrize("units", [8, 3])
 def test_no_pixels_are_stolen(tmp_path: Path, units: int) -> None:
     """Also by one who crafts a few filters and leaves the others as they were."""
-    free = Thief(tmp_path / "free", NONE)
-    own = free.patches_of("dan")
-    own = own[own.std(dim=1) > 0.3]
-    guessing = free.hits(own[free.rng.choice(len(own), units * REQUESTS)])
-    assert free.hits(free.stolen(units)) > max(2, 2 * guessing)
-    guarded = Thief(tmp_path / "guarded", Limits())
-    assert guarded.hits(guarded.stolen(units)) <= guessing
+    free = thief(tmp_path / "free", NONE)
+    guessing = free.hits(free.guessed(units * REQUESTS))
+    assert free.hits(free.stolen(units, REQUESTS)) > max(2, 2 * guessing)
+    guarded = thief(tmp_path / "guarded", Limits())
+    assert guarded.hits(guarded.stolen(units, REQUESTS)) <= guessing
     assert isinstance(guarded.ask("genuine", guarded.honest), Reply)
 
 
@@ -180,11 +119,11 @@ def test_a_participant_may_be_stricter() -> None:
 
 
 def test_an_empty_or_a_huge_extractor_is_refused(tmp_path: Path) -> None:
-    thief = Thief(tmp_path / "clients", Limits())
-    silent = {name: torch.zeros_like(tensor) for name, tensor in thief.honest.items()}
-    huge = {name: 1000 * tensor for name, tensor in thief.honest.items()}
+    robbing = thief(tmp_path / "clients", Limits())
+    silent = {name: torch.zeros_like(tensor) for name, tensor in robbing.honest.items()}
+    huge = {name: 1000 * tensor for name, tensor in robbing.honest.items()}
     for tensors, why in ((silent, "hidden units are silent"), (huge, "root mean square")):
-        answer = thief.ask("run", tensors)
+        answer = robbing.ask("run", tensors)
         assert isinstance(answer, Failure)
         assert answer.reason.startswith("download refused")
         assert why in answer.reason

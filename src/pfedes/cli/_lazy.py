@@ -18,6 +18,7 @@ SECTIONS = {
         "compare": "Run several methods on equal terms and print one table.",
         "paper": "Repeat a table or figure of the paper.",
         "report": "Write the report of a run, or of several side by side.",
+        "audit": "Attack what clients send, and say what it gives away.",
         "watch": "Follow runs and federations on a live page.",
         "data": "Look at data sets and partitions.",
         "config": "Print every setting with its value and meaning.",

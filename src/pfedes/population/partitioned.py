@@ -20,6 +20,7 @@ from pfedes.errors import ConfigError
 from pfedes.models import ModelsConfig, build_model, channels_last
 from pfedes.models.head import head_of
 from pfedes.population.base import IMAGENET, Population, client_names, one_of_each_class
+from pfedes.population.consent import Consent
 
 
 class PartitionedPopulation(Population):
@@ -58,6 +59,7 @@ class PartitionedPopulation(Population):
         self.digest = dataset.digest
         self.sizes = {name: len(share.train) for name, share in self.shares.items()}
         self.samples = sum(len(share.rows()) for share in shares)
+        self.consented: Consent | None = None  # all that clients let happen; None = anything
 
     def client(self, name: str, model: nn.Module | None = None) -> Client:
         share = self.shares[name]
@@ -80,6 +82,9 @@ class PartitionedPopulation(Population):
             known = Card(name, len(rows), self.dataset.shape, 0, parameters, classes, width)
             self._known_cards[name] = known
         return known.revealing(needs)
+
+    def consent(self, name: str) -> Consent | None:
+        return self.consented
 
     def labels(self, name: str) -> dict[str, Rows]:
         share, labels = self.shares[name], self.dataset.labels

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pfedes.errors import PfedesError
 from pfedes.formatting import computed, count, counted, measured, percent
+from pfedes.report.audited import NOT_SAFE, audited
 from pfedes.report.clients import Spread, client_grid
 from pfedes.report.enhanced import SCALING, enhanced_figure, enhanced_pairs
 from pfedes.report.figures import accuracy_figure, distribution_figure
@@ -61,6 +62,8 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
         holdings_svg=inline_svg(holdings.figure, "partition") if holdings is not None else "",
         wire=wire_report(run, simulation) if simulation is not None else None,
         why_not=why_not,
+        audited=audited(run),
+        not_safe=NOT_SAFE,
         rounds=rounds,
         enhanced=_enhanced(run, simulation) if simulation is not None else None,
         privacy=_privacy(run, summary),
