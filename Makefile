@@ -10,7 +10,7 @@ help:
 	@echo "make demo      train pFedES on handwritten digits, in about a minute"
 	@echo "make test      every behaviour once, in about 16 minutes on two cores"
 	@echo "make test-all  also what shows the same again, more often or larger; measures coverage"
-	@echo "make check     formatting, lint, types and layers"
+	@echo "make check     formatting, lint, types, layers and prose"
 	@echo "make docs      the documentation as a site in build/site, which needs no network"
 	@echo "make results   continue the runs behind results/, when the machine is idle; Ctrl-C stops"
 	@echo "make bench     how fast it is on this machine; benchmarks/history keeps all figures"
@@ -40,11 +40,13 @@ test-all: $(INSTALLED)
 	$(TESTING) -m '' --hypothesis-profile=thorough --cov --cov-report=term
 
 check: $(INSTALLED)
-	@echo "== checking format, lint, types and layers"
+	@echo "== checking format, lint, types, layers and prose"
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m codespell_lib src docs tests website examples *.md
+	$(BIN)/python tests/worn_phrases.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

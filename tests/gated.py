@@ -1,4 +1,4 @@
-"""A method that stops in the midst of its work until it is told to go on, where $GATE says so.
+"""A method that stops during its work until it is told to continue, where $GATE says so.
 
 So that something can happen to a process that is really at work, however fast the machine.
 """

@@ -91,7 +91,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def contents(directory: Path) -> dict[str, str]:
-    """Every file with what is in it, but for the locks and the log, which say who came by."""
+    """Every file with what is in it, except the locks and the log, which say who came by."""
     return {
         str(path.relative_to(directory)): sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))

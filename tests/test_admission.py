@@ -1,4 +1,4 @@
-"""Hostile and broken answers: each is turned away, named and counted; the round goes on."""
+"""Hostile and broken answers: each is turned away, named and counted; the round continues."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

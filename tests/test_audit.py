@@ -12,7 +12,7 @@ import pytest
 from commands import command, complaint
 from pages import Page
 from pfedes import Federation, Run, open_run
-from pfedes.audit.attempts import AttackTry, judged
+from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import CLASSES, Guessing, presence
 from pfedes.audit.guessing import most_telling
 from pfedes.audit.intervals import (
@@ -205,8 +205,8 @@ def test_many_attacks_by_hand() -> None:
     assert judged([attempt(None)])[0].verdict == "not tried"
 
 
-def attempt(estimate: Score | None) -> AttackTry:
-    return AttackTry(CLASSES, AS_SENT, "as it is", "area", 0.5, estimate, 60)
+def attempt(estimate: Score | None) -> AttackResult:
+    return AttackResult(CLASSES, AS_SENT, "as it is", "area", 0.5, estimate, 60)
 
 
 def halved(variance: int, count: int, stream: NoiseStream) -> Whole:

@@ -168,7 +168,7 @@ def test_a_terminal_that_is_closed_leaves_a_trace(tmp_path: Path) -> None:
     started.send_signal(signal.SIGHUP)
     said = started.communicate(timeout=30)[1]
     assert started.returncode == 130
-    assert "'pfedes resume run' goes on" in said
+    assert "'pfedes resume run' continues" in said
     assert said.count("stopped") == 1
     logged = (tmp_path / "run/run.log").read_text()
     assert "stopped by SIGHUP; 'pfedes resume run' continues" in logged

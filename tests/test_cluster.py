@@ -136,7 +136,7 @@ def test_a_stopped_driver(
     assert run.end() == (130 if kind == signal.SIGINT else -kind), run.said
     assert "Traceback" not in run.said
     if kind == signal.SIGINT:
-        assert f"'pfedes resume {directory}' goes on" in run.said
+        assert f"'pfedes resume {directory}' continues" in run.said
     assert open_run(directory).manifest.round == 1
     gate.open(seed, 2, 3)
     resumed = Federation.resume(directory).run()

@@ -81,7 +81,7 @@ def test_cells_come_home_as_ordinary_runs(two_nodes: Cluster, tmp_path: Path) ->
     runtime = on(two_nodes).runtime
     cells = cells_of(common(**two_nodes.settings), METHODS, [0, 1], tmp_path / "far")
     expected = alone(cells, tmp_path / "alone")
-    # One was begun here; it goes on there.
+    # One was begun here; it continues there.
     (begun, *_) = cells_of(common(rounds=1), METHODS, [0], tmp_path / "far")
     Federation(begun.config, out=begun.directory).run()
 
@@ -136,7 +136,7 @@ def test_a_node_that_fails_has_its_cell_done_by_another(tmp_path: Path) -> None:
 
 
 def _strike(cluster: Cluster, gate: Gate, seed: int, fault: signal.Signals) -> Process:
-    """Hits the worker that is in the midst of a cell, and then lets the cell go on."""
+    """Hits the worker that is running a cell, and then lets the cell continue."""
     gate.open(seed, 1)
     node = cluster.node_of(gate.holder(seed, 2))
     # The node's worker alone, so that its child has to notice what has become of it.

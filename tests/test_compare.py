@@ -147,7 +147,7 @@ def test_interrupted_and_repeated(tmp_path: Path) -> None:
         said = process.communicate()[1]
         assert process.returncode == code, said
         if code == 130:
-            assert "the same command with --out o goes on" in said
+            assert "the same command with --out o continues" in said
     deadline = time.monotonic() + 30
     while True:  # the cells of the killed process end with it: their locks are free at once
         try:

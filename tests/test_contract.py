@@ -171,7 +171,7 @@ def test_a_comparison_in_which_a_run_failed_is_no_success(
 
 
 def test_a_run_in_which_no_round_succeeded_has_no_accuracy_in_a_table(tmp_path: Path) -> None:
-    """Here every client fails for a reason of its own, and the run goes on to its end."""
+    """Here every client fails for a reason of its own, and the run continues to its end."""
     name = "test_contract:FailsDifferently"
     (cell,) = cells_of(small(), [name], [0], tmp_path)
     run = Federation(cell.config, out=cell.directory).run()

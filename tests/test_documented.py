@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 import pfedes
 from pfedes import methods
+from worn_phrases import worn
 
 DOORS: tuple[ModuleType, ...] = (pfedes, methods)
 NAMES = [(door, name) for door in DOORS for name in door.__all__ if name != "__version__"]
@@ -93,3 +94,9 @@ def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder()
     tests = [test for module in modules() for test in finder.find(import_module(module))]
     assert sum(len(test.examples) > 0 for test in tests) > 8
+
+
+def test_worn_phrases_are_found() -> None:
+    text = "The run\ngoes\non, but\nfor its own sake."
+    assert sorted(worn(text)) == [(2, "continues", "continue"), (3, "but for its", "except")]
+    assert not list(worn("The run continues. It depends on going."))

@@ -39,7 +39,7 @@ def test_a_method_of_ones_own(tmp_path: Path) -> None:
             [sys.executable, "-m", "pfedes", *words],
             capture_output=True,
             text=True,
-            # As the installed command runs, with one directory of one's own.
+            # As the installed command runs, with one directory of the user's.
             env={**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": "."},
             check=False,
         )

@@ -1,4 +1,4 @@
-"""Extractors for images, signals, tables and embeddings, and those of one's own."""
+"""Extractors for images, signals, tables and embeddings, and the user's own."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -486,7 +486,7 @@ def test_what_ones_own_may_not_do(name: str, message: str) -> None:
     assert first.what.startswith("the extractor ")
     assert message in first.what
     assert "\n" not in first.what
-    assert first.remedy == f"mend {HERE}:{name}"
+    assert first.remedy == f"fix {HERE}:{name}"
 
 
 @pytest.mark.parametrize("name", ["fine", "with_constant", "residual", "only_rows"])

@@ -199,7 +199,7 @@ def test_resuming_on_other_data_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
     run(small(train__rounds=1), tmp_path / "run")
-    with pytest.raises(StoreError, match="already holds a run: go on with 'pfedes resume"):
+    with pytest.raises(StoreError, match="already holds a run: continue it with 'pfedes resume"):
         run(small(), tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
@@ -301,7 +301,7 @@ def test_who_is_not_measured_after_aggregation_keeps_its_last_score(
 
 
 class Loses(Listener):
-    """Takes clients' files away after a round, while the run goes on."""
+    """Takes clients' files away after a round, while the run continues."""
 
     def __init__(self, store: RunStore, after: int, lost: dict[str, list[int]]) -> None:
         self.store, self.after, self.lost = store, after, lost

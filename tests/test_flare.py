@@ -150,7 +150,7 @@ def test_killed_training_and_a_killed_server_change_nothing(ground: Ground, tmp_
     log = (ground.seat("ben").directory / "join.log").read_text()
     assert "a worker died on ben" in log
 
-    # A finished federation goes on, if it is asked for more rounds.
+    # A finished federation continues, if it is asked for more rounds.
     ground.change(train__rounds=3)
     with ground.serving() as coordinator:
         run = ground.finished(coordinator)

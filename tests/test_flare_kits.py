@@ -98,7 +98,7 @@ def test_a_closed_terminal_ends_join_with_a_word_on_how_to_continue(
     monkeypatch.setattr(Joining, "run", lambda self: signal.raise_signal(signal.SIGHUP))
     assert cli.execute(["join", str(kit), str(file)]) == 130
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"pfedes: stopped; 'pfedes join {kit} {file}' goes on"
+    assert said == f"pfedes: stopped; 'pfedes join {kit} {file}' continues"
 
 
 def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
@@ -362,7 +362,7 @@ def test_a_rehearsal_with_too_few_ends(
         check("ben")
     assert str(refusal.value) == f"too few participants before the first round: {said}"
 
-    # Later the other one goes on alone, if that is enough for a round.
+    # Later the other one continues alone, if that is enough for a round.
     run = MagicMock()
     run.manifest.round, run.config.fewest_uploads = 1, 1
     monkeypatch.setattr(module, "begun", lambda layout: run)

@@ -106,7 +106,7 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
         ruined = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
         learned = ask("answer", 1, 0, start).tensors
         first = scores_of(ask("score", 1, 1, learned))
-        assert guest.seat.personal().facts.scores == first  # also while the federation goes on
+        assert guest.seat.personal().facts.scores == first  # also while the federation continues
 
         # The coordinator was killed before it committed that round, and does it again.
         assert ask("answer", 1, 0, start).meta["kind"] == "reply"

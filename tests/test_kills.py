@@ -36,7 +36,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     assert run.end() == 130, run.said
     assert "Traceback" not in run.said
     if times == 1:
-        assert f"'pfedes resume {directory}' goes on" in run.said
+        assert f"'pfedes resume {directory}' continues" in run.said
     assert open_run(directory).manifest.round >= times
     again = Started(directory, CONFIG)
     assert again.end() == 0, again.said

@@ -1,4 +1,4 @@
-"""What a function of one's own may give as data, and the line for what it may not."""
+"""What a user's function may return as data, and the line for what it may not."""
 
 import sys
 from collections.abc import Callable

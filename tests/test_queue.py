@@ -112,7 +112,7 @@ def test_a_session_yields_as_a_whole() -> None:
         process.kill()
     assert priority == LOWEST_PRIORITY
     assert said.strip().endswith("nice 19")
-    yield_processor(process.pid)  # one that has ended is nobody's concern
+    yield_processor(process.pid)  # one that has ended needs no yielding
 
 
 def children() -> list[int]:

@@ -118,7 +118,7 @@ def test_no_kill_spoils_a_sum_or_opens_twice(
 
 
 def test_a_kill_at_the_server_opens_the_same_set(tmp_path: Path) -> None:
-    """It was killed after some had opened: it may not go on with those who are there now."""
+    """It was killed after some had opened: it may not continue with those who are there now."""
     cohort = Cohort(tmp_path, lost={("open", name) for name in NAMES[2:]})
     with pytest.raises(WireError, match="needed"):
         cohort.collect()
@@ -320,7 +320,7 @@ def test_who_forgets_can_open_nothing(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "ada").iterdir()] == ["00001.json"]
     with pytest.raises(RefusedError, match="nothing was masked"):
         again()
-    # A coordinator may say that the run has ended, and go on with it.
+    # A coordinator may say that the run has ended, and continue with it.
     for members in (cohort.ready(), cohort.ready()[:-1]):
         with pytest.raises(RefusedError, match="another sum of round 1"):
             opening(cohort, members)

@@ -121,7 +121,7 @@ def test_a_killed_run_continues_its_curves(tmp_path: Path) -> None:
 
 
 class Told(Listener):
-    """A tracker of somebody's own."""
+    """A tracker of the user's."""
 
     heard: list[str] = []  # noqa: RUF012 - what the only one of a test heard
 

@@ -181,7 +181,7 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     assert len(workers) == 2
     process.kill()
     process.wait()
-    # Resuming at once waits for the old workers to be gone, then goes on.
+    # Resuming at once waits for the old workers to be gone, then continues.
     again = ["resume", "run", "--quiet"]
     done = subprocess.run(
         [sys.executable, "-m", "pfedes", *again], capture_output=True, check=False
@@ -208,7 +208,7 @@ def test_ctrl_c_ends_the_workers_too(tmp_path: Path) -> None:
     said = process.communicate(timeout=20)[1]
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert "'pfedes resume run' goes on" in said
+    assert "'pfedes resume run' continues" in said
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 

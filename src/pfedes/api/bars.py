@@ -181,7 +181,7 @@ class NotebookBars:
         return f"<div>{lines}{bars}</div>"
 
     def _kept_lines(self) -> list[str]:
-        """The first, which says what goes on, and the latest."""
+        """The first, which says what continues, and the latest."""
         if len(self._lines) <= self.MOST_LINES:
             return self._lines
         left_out = len(self._lines) - self.MOST_LINES + 1

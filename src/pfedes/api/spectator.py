@@ -1,4 +1,4 @@
-"""A run as it goes on, in sight of whoever started it."""
+"""A run as it continues, in sight of whoever started it."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ FEWEST_GROUPS = 10
 
 
 @dataclass(frozen=True)
-class AttackTry:
+class AttackResult:
     """One attack in one situation, and how it went; without an estimate it was not tried."""
 
     attack: str
@@ -27,7 +27,7 @@ class AttackTry:
     note: str = ""
 
 
-def judged(attempts: Sequence[AttackTry]) -> list[Finding]:
+def judged(attempts: Sequence[AttackResult]) -> list[Finding]:
     """The findings. With many attacks, chance alone would make one succeed: that is allowed for."""
     tried = [attempt for attempt in attempts if attempt.estimate is not None and attempt.is_enough]
     chances = [attempt.estimate.chance for attempt in tried if attempt.estimate is not None]
@@ -35,7 +35,7 @@ def judged(attempts: Sequence[AttackTry]) -> list[Finding]:
     return [_finding(attempt, of_all.get(id(attempt))) for attempt in attempts]
 
 
-def _finding(attempt: AttackTry, chance: float | None) -> Finding:
+def _finding(attempt: AttackResult, chance: float | None) -> Finding:
     found = attempt.estimate
     if found is None:
         return Finding(

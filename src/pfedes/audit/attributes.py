@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pfedes.audit.attempts import FEWEST_CLIENTS, FEWEST_GROUPS, AttackTry
+from pfedes.audit.attempts import FEWEST_CLIENTS, FEWEST_GROUPS, AttackResult
 from pfedes.audit.guessing import guesses, scores_of_classes
 from pfedes.audit.intervals import Bools, Ranking, resampled, share_of
 from pfedes.audit.shadows import Shadow, split
@@ -29,13 +29,13 @@ def attempts_on(
     noise: Noise,
     seed: int,
     progress: Progress = silent,
-) -> Iterator[AttackTry]:
+) -> Iterator[AttackResult]:
     """Both attacks by every view in every situation, one after the other."""
     learn, test = split(shadows)
     if not test:
         why = "fewer than three cohorts of shadow clients were made"
         for attack in (CLASSES, ARCHITECTURE):
-            yield AttackTry(attack, "", "as it is", "", note=why)
+            yield AttackResult(attack, "", "as it is", "", note=why)
         return
     guessing = Guessing(learn, test, seed)
     alone = np.arange(len(test))
@@ -45,12 +45,12 @@ def attempts_on(
     done, of_all = len(learned), len(learned) + 3 * len(NUMBERS_IN)
     progress("attacks", done, of_all)
     if len({len(shadow.change) for shadow in shadows}) > 1:
-        yield AttackTry(
+        yield AttackResult(
             CLASSES, "the numbers", "as it is", "", note="clients send different tensors"
         )
         return
     if not len(shadows[0].change):
-        yield AttackTry(CLASSES, "the numbers", "as it is", "", note="nothing but metadata leaves")
+        yield AttackResult(CLASSES, "the numbers", "as it is", "", note="nothing but metadata leaves")
         return
     for situation in NUMBERS_IN:
         known, seen = (seen_by(situation, part, noise) for part in (learn, test))
@@ -70,22 +70,22 @@ class Guessing:
 
     def by(
         self, situation: Situation, pair: Pair, groups: NDArray[np.int64]
-    ) -> Iterator[AttackTry]:
+    ) -> Iterator[AttackResult]:
         """Both attacks by one view; clients of one group cannot be told apart."""
         yield self._classes(situation, pair, groups)
         yield self._architecture(situation, pair, groups)
 
-    def _classes(self, situation: Situation, pair: Pair, groups: NDArray[np.int64]) -> AttackTry:
+    def _classes(self, situation: Situation, pair: Pair, groups: NDArray[np.int64]) -> AttackResult:
         known, truth = presence(self.learn), presence(self.test)
         view = pair[0].name
         if not any(have.any() and not have.all() for have in truth.T):
-            return AttackTry(
+            return AttackResult(
                 CLASSES, view, situation, AREA, note="all clients hold the same classes"
             )
         ranking = Ranking(scores_of_classes(*pair, known), truth)
         rng = np.random.default_rng(self.seed)
         at_random = scores_of_classes(*pair, rng.permutation(known))
-        return AttackTry(
+        return AttackResult(
             CLASSES,
             view,
             situation,
@@ -99,11 +99,11 @@ class Guessing:
 
     def _architecture(
         self, situation: Situation, pair: Pair, groups: NDArray[np.int64]
-    ) -> AttackTry:
+    ) -> AttackResult:
         known, truth = ([s.architecture for s in part] for part in (self.learn, self.test))
         view = pair[0].name
         if len(set(known)) == 1:
-            return AttackTry(
+            return AttackResult(
                 ARCHITECTURE, view, situation, RIGHT, note="all clients have the same architecture"
             )
         largest = Counter(truth).most_common(1)[0][1] / len(truth)
@@ -116,7 +116,7 @@ class Guessing:
             estimate = resampled(
                 lambda weights: float(np.average(right, weights=weights)), groups, largest, rng
             )
-        return AttackTry(
+        return AttackResult(
             ARCHITECTURE,
             view,
             situation,

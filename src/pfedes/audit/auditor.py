@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pfedes.audit.attempts import AttackTry, judged
+from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import ARCHITECTURE, CLASSES, attempts_on
 from pfedes.audit.clock import Clock
 from pfedes.audit.mechanism import RELEASES, attempt_on_noise
@@ -98,7 +98,7 @@ class _Auditor:
         clip = float(np.median([shadow.size for shadow in made])) if made else 0.0
         return Noise(clip or 1.0, NOISE, self.run.config.seed)
 
-    def _attempts(self, made: list[Shadow], noise: Noise) -> Iterator[AttackTry]:
+    def _attempts(self, made: list[Shadow], noise: Noise) -> Iterator[AttackResult]:
         seed = self.run.config.seed
         simulation = self.shadows.base
         if made:
@@ -109,7 +109,7 @@ class _Auditor:
         else:
             why = "participants bring data of their own: there are no other partitions of it"
             for attack in (CLASSES, ARCHITECTURE):
-                yield AttackTry(attack, "", "as it is", "", note=why)
+                yield AttackResult(attack, "", "as it is", "", note=why)
         yield from attempts_on_pixels(self.shadows, NOISE, self._requests(), self.progress)
         yield attempt_on_noise(seed, self._releases())
 

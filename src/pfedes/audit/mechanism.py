@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from pfedes.audit.attempts import AttackTry
+from pfedes.audit.attempts import AttackResult
 from pfedes.audit.intervals import TAIL, Score
 from pfedes.privacy.accounting import epsilon_of
 from pfedes.privacy.encoding import ONE
@@ -28,7 +28,7 @@ Whole = NDArray[np.int64]
 Sampler = Callable[[int, int, NoiseStream], Whole]
 
 
-def attempt_on_noise(seed: int, releases: int = RELEASES, sampler: Sampler = gaussian) -> AttackTry:
+def attempt_on_noise(seed: int, releases: int = RELEASES, sampler: Sampler = gaussian) -> AttackResult:
     """Compares the epsilon that can be proved with the claimed one, for noise as large as a clip.
 
     Of a change at the clip one number is looked at, all of it: in which direction a change goes
@@ -39,7 +39,7 @@ def attempt_on_noise(seed: int, releases: int = RELEASES, sampler: Sampler = gau
     without, with_it = noise[:releases], noise[releases:] + ONE
     claimed = epsilon_of(1, NOISE, DELTA)
     proved = provable(without, with_it, DELTA)
-    return AttackTry(
+    return AttackResult(
         MECHANISM,
         f"{releases:,} releases with a client and without",
         "local noise",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from pfedes.audit.attempts import AttackTry
+from pfedes.audit.attempts import AttackResult
 from pfedes.audit.crafted import CONVENIENT, CRAFTED, NO_LIMITS, Change, Thief, patches_of
 from pfedes.audit.intervals import share_of
 from pfedes.audit.shadows import Forgetful, Shadows
@@ -31,10 +31,10 @@ PATCHES = "share of filters that show a patch of a picture"
 
 def attempts_on_pixels(
     shadows: Shadows, noise: float, requests: int, progress: Progress
-) -> Iterator[AttackTry]:
+) -> Iterator[AttackResult]:
     """Reads patches of the first client's pictures, in all situations."""
     if why := _why_not(shadows.base):
-        yield AttackTry(CRAFTED, "patches of pixels", "as it is", PATCHES, note=why)
+        yield AttackResult(CRAFTED, "patches of pixels", "as it is", PATCHES, note=why)
         return
     for done, situation in enumerate(ON, 1):
         thief = _thief(shadows, Limits() if situation == "default limits" else NO_LIMITS)
@@ -44,7 +44,7 @@ def attempts_on_pixels(
         baseline = max(guesses, 1) / trials
         drowned = _Drowned(noise) if situation == "local noise" else dict
         hits = thief.hits(thief.stolen(units, requests, drowned))
-        yield AttackTry(
+        yield AttackResult(
             CRAFTED,
             "patches of pixels",
             situation,

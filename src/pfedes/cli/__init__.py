@@ -28,7 +28,7 @@ What to do next:
     pfedes new my-study       make a project with your own models and data
     pfedes compare --methods standalone,pfedes
                               compare methods on equal terms
-    pfedes rehearse           go through a federation across processes, on this machine
+    pfedes rehearse           try a federation across processes, on this machine
     pfedes --help             list all commands"""
 
 app = typer.Typer(

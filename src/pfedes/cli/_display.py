@@ -94,5 +94,5 @@ def warned_before() -> Iterator[None]:
 
 def _how_to_resume(directory: Path) -> str:
     if (directory / "state").is_dir():
-        return f"stopped; 'pfedes resume {directory}' goes on after the last complete round"
+        return f"stopped; 'pfedes resume {directory}' continues after the last complete round"
     return "stopped before the first round; nothing was written"

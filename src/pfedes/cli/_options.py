@@ -10,55 +10,62 @@ if TYPE_CHECKING:
 
 
 ConfigFile = Annotated[
-    Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; the rest are defaults.")
+    Path | None,
+    typer.Argument(
+        metavar="[CONFIG.toml]", help="Configuration file; other keys keep their defaults."
+    ),
 ]
-Data = Annotated[str | None, typer.Option(help="Data set; 'pfedes data list' names them.")]
-DataDir = Annotated[Path | None, typer.Option(help="The data set's directory or its parent.")]
-Clients = Annotated[int | None, typer.Option(help="N, the number of clients.")]
-Participation = Annotated[float | None, typer.Option(help="C, the share of clients in a round.")]
-Rounds = Annotated[int | None, typer.Option(help="T, the number of rounds.")]
-Seed = Annotated[int | None, typer.Option(help="Of all random streams.")]
+Data = Annotated[
+    str | None, typer.Option(help="Name of the data set; 'pfedes data list' lists them.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="Directory of the data set, or its parent.")]
+Clients = Annotated[int | None, typer.Option(help="Number of clients, N.")]
+Participation = Annotated[float | None, typer.Option(help="Share of clients per round, C.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds, T.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed of the run.")]
 Participants = Annotated[
     list[Path] | None,
     typer.Option(
         "--participant",
         metavar="FILE.toml",
-        help="One who takes part with a model and data of their own; may be repeated.",
+        help="Participant with its own model and data; may be repeated.",
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="Where clients train: auto, cpu, cuda or mps.")]
+Device = Annotated[str | None, typer.Option(help="Device of the clients: auto, cpu, cuda or mps.")]
 Precision = Annotated[
-    str | None, typer.Option(help="Of products in local training: float32 or bf16.")
+    str | None, typer.Option(help="Precision of local training: float32 or bf16.")
 ]
-Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core if not given.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Number of worker processes; by default one per core.")
+]
 ClusterAddress = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="tls://HOST:PORT",
-        help="Work on the cluster of this Dask scheduler.",
+        help="Address of the Dask scheduler to work on.",
     ),
 ]
 Certificates = Annotated[
     Path | None,
-    typer.Option("--tls", metavar="DIR", help="For --cluster: has ca.pem, cert.pem, key.pem."),
+    typer.Option("--tls", metavar="DIR", help="Directory with ca.pem, cert.pem and key.pem."),
 ]
 Jobs = Annotated[
-    int, typer.Option(help="Runs at a time; 0 = one per core, or per node of a cluster.", min=0)
+    int, typer.Option(help="Number of runs at a time; 0 for one per core or node.", min=0)
 ]
 CellNumber = Annotated[
     int | None,
-    typer.Option("--cell", metavar="I", help="Do the I-th run alone (1 is the first), no more."),
+    typer.Option("--cell", metavar="I", help="Number of the only run to do, from 1."),
 ]
 Collect = Annotated[
-    bool, typer.Option("--collect", help="Run nothing: gather what was done cell by cell.")
+    bool, typer.Option("--collect", help="Only collect the results of runs made with --cell.")
 ]
-Count = Annotated[bool, typer.Option("--count", help="Print the number of cells and leave.")]
+Count = Annotated[bool, typer.Option("--count", help="Only print the number of runs.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; may be repeated."),
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Value of any key; may be repeated."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but the run directory.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the run directory.")]
 Track = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,27 +74,28 @@ Track = Annotated[
         "otherwise), or module:Class; may be repeated.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")]
 
 RunDirectory = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The run directory.", show_default=False)
+    Path, typer.Argument(metavar="RUN", help="Run directory.", show_default=False)
 ]
 ClientName = Annotated[
-    str, typer.Option(metavar="NAME", help="Whose model; needless where there is but one.")
+    str,
+    typer.Option(metavar="NAME", help="Client whose model to use; optional if there is only one."),
 ]
 MovedData = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Where the run's data lies now, if it has moved."),
+    typer.Option("--data-dir", help="Directory of the run's data, if it has moved."),
 ]
 TrustCode = Annotated[
     bool,
     typer.Option(
         "--trust-code",
-        help="Import the code that the run names, though no run of yours has used it here.",
+        help="Import the code that the run names even if no run of yours used it here.",
     ),
 ]
 Best = Annotated[
-    bool, typer.Option("--best", help="After the best round by validation, not the last.")
+    bool, typer.Option("--best", help="Use the best round by validation instead of the last.")
 ]
 
 

@@ -12,17 +12,19 @@ from pfedes.deploy.hardening.version import check_version
 
 
 def admit(
-    name: Annotated[str, typer.Argument(help="Who.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="Name of the participant to admit.", show_default=False)
+    ],
     *,
     federation: Annotated[
-        Path, typer.Option("--federation", help="The federation's directory.")
+        Path, typer.Option("--federation", help="Directory of the federation.")
     ] = Path("federation"),
     request: Annotated[
         Path | None,
         typer.Option(
             "--request",
             metavar="FILE.csr",
-            help="What 'pfedes request' made: the kit is then for a key that only they have.",
+            help="Request made by 'pfedes request', for a kit without a key.",
         ),
     ] = None,
     again: Annotated[
@@ -32,9 +34,9 @@ def admit(
         ),
     ] = False,
 ) -> None:
-    """Make a kit for somebody new, also while the federation runs.
+    """Make a kit for a new participant, also while the federation runs.
 
-    Who joins with it takes part from the next round on.
+    The participant takes part from the next round on.
     """
     show_admission(name, federation, request, again=again)
 

@@ -14,23 +14,26 @@ from pfedes.results.run import open_run
 
 
 def adopt(
-    run: Annotated[Path, typer.Argument(help="A finished run of pfedes.", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="Finished run of pfedes.", show_default=False)],
     participant: Annotated[
-        Path, typer.Argument(metavar="PARTICIPANT.toml", help="Who joins.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PARTICIPANT.toml", help="Your participant file.", show_default=False
+        ),
     ],
     *,
     rounds: Rounds = None,
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
     out: Annotated[
-        Path | None, typer.Option(help="The new run; a directory below runs/ if not given.")
+        Path | None, typer.Option(help="Run directory to create; by default one below runs/.")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Train a model of one's own against the extractor of a finished run.
+    """Train your own model against the extractor of a finished run.
 
-    For those who come when the others have gone: the extractor stays as it is, and nothing leaves.
+    The extractor stays as it is, and nothing leaves this machine.
     """
     who = read_participant(participant)
     theirs = open_run(run, data_dir=data_dir, trust_code=trust_code)

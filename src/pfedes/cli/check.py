@@ -26,15 +26,18 @@ from pfedes.results.disclosure import Direction, lists_of, told_by
 
 def check(
     participant: Annotated[
-        Path, typer.Argument(metavar="PARTICIPANT.toml", help="Whom to try.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PARTICIPANT.toml", help="Participant file to check.", show_default=False
+        ),
     ],
     *,
     federation: Annotated[
         Path | None,
-        typer.Option(help="The federation's configuration: its classes, channels and method."),
+        typer.Option(help="Configuration of the federation: classes, channels and method."),
     ] = None,
 ) -> None:
-    """Try a participant's model and data, and show exactly what would leave.
+    """Check a participant's model and data, and show exactly what would leave.
 
     Loads both, takes one step through extractor and model, and names every problem at once, each
     with its remedy. Nothing is sent, nothing is written.

@@ -37,9 +37,11 @@ from pfedes.sweep.cells import Cell, Outcome, collected, nth
 def compare(
     config: ConfigFile = None,
     *,
-    methods: Annotated[str, typer.Option(help="Names separated by commas, or 'all'.")] = "all",
+    methods: Annotated[
+        str, typer.Option(help="Names of methods, separated by commas, or 'all'.")
+    ] = "all",
     seeds: Annotated[
-        str | None, typer.Option(help="Numbers separated by commas; else the configured seed.")
+        str | None, typer.Option(help="Seeds, separated by commas; by default the configured one.")
     ] = None,
     data: Data = None,
     data_dir: DataDir = None,
@@ -49,7 +51,7 @@ def compare(
     precision: Precision = None,
     settings: Settings = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where the runs go; give it again to go on with them.")
+        Path | None, typer.Option(help="Directory of the runs; the same one continues them.")
     ] = None,
     against: Annotated[
         str | None,
@@ -67,14 +69,12 @@ def compare(
     figures: Annotated[
         bool, typer.Option("--figures", help="Write figures as PNG, SVG and PDF, too.")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print nothing but the directory.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the directory.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False,
 ) -> None:
-    """Run several methods with the same clients, models and budget; one table.
+    """Run several methods with the same clients, models and budget, and print one table.
 
-    OUT/<method>/seed-<s>/ are ordinary run directories. What is finished is not run again. Keys for
+    OUT/<method>/seed-<s>/ are ordinary run directories. Finished runs are not repeated. Keys for
     one method stand in [compare.NAME] of the configuration; a list of values there is a grid, from
     which validation accuracy chooses.
     """
@@ -155,7 +155,7 @@ def _run(plan: ComparisonPlan, cells: Sequence[Cell], jobs: int, *, quiet: bool)
             return plan.run(cells, jobs=jobs, quiet=quiet)
     except KeyboardInterrupt:
         again = f"the same command with --out {plan.directory}"
-        raise Interrupted(f"stopped; {again} goes on") from None
+        raise Interrupted(f"stopped; {again} continues") from None
 
 
 def check_part(cell: int | None, *, collect: bool, count: bool, out: Path | None) -> None:

@@ -11,7 +11,7 @@ from pfedes.cli._options import Settings, effective
 def config(
     file: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]")] = None,
     *,
-    method: Annotated[str | None, typer.Option(help="Show the keys of this method.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method whose keys to show.")] = None,
     settings: Settings = None,
 ) -> None:
     """Print every setting with its value and meaning, as TOML ready to be edited."""

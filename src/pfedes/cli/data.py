@@ -41,7 +41,7 @@ def list_sources() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A name of 'pfedes data list'.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the data set.", show_default=False)],
     *,
     data_dir: DataDir = None,
 ) -> None:
@@ -76,7 +76,7 @@ def partition(
     clients: Clients = None,
     seed: Seed = None,
     settings: Settings = None,
-    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("partition.png"),
+    out: Annotated[Path, typer.Option(help="Image file to write.")] = Path("partition.png"),
 ) -> None:
     """Show which client holds which classes, as a table and as a PNG."""
     chosen = effective(config, settings, data=data, data_dir=data_dir, clients=clients, seed=seed)

@@ -22,17 +22,17 @@ def export(
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
     onnx: Annotated[
-        bool, typer.Option("--onnx", help="Also as ONNX; needs the extra 'onnx'.")
+        bool, typer.Option("--onnx", help="Write model.onnx as well; needs the extra 'onnx'.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="A new directory; export-NAME, after the client, if not given.",
+            help="Directory to create; by default export-CLIENT.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Write the model that a client has after training as files that need no pfedes.
+    """Write a client's trained model as files that work without pfedes.
 
     Weights as safetensors, a network in plain PyTorch to load them, and a model card that says what
     it was trained on, how well it does and how to use it. What is written is loaded again and

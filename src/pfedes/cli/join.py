@@ -14,10 +14,15 @@ from pfedes.deploy.participant.waiting import WAITING, Waiting
 def join(
     kit: Annotated[
         Path,
-        typer.Argument(metavar="KIT", help="What the coordinator gave you.", show_default=False),
+        typer.Argument(
+            metavar="KIT", help="Kit that the coordinator gave you.", show_default=False
+        ),
     ],
     participant: Annotated[
-        Path, typer.Argument(metavar="PARTICIPANT.toml", help="Who you are.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PARTICIPANT.toml", help="Your participant file.", show_default=False
+        ),
     ],
     *,
     leave: Annotated[
@@ -35,7 +40,7 @@ def join(
         else:
             _prepare(kit, participant)
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped; 'pfedes join {kit} {participant}' goes on") from None
+        raise Interrupted(f"stopped; 'pfedes join {kit} {participant}' continues") from None
 
 
 def _prepare(kit: Path, file: Path) -> None:

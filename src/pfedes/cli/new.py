@@ -37,15 +37,15 @@ NEXT = {
 def new(
     place: Annotated[
         Path,
-        typer.Argument(metavar="NAME", help="A new directory.", show_default=False),
+        typer.Argument(metavar="NAME", help="Directory to create.", show_default=False),
     ],
     *,
     kind: Annotated[
         ProjectKind,
-        typer.Option(help="Several participants simulated here, or one that will join."),
+        typer.Option(help="A simulation of several participants, or one that will join."),
     ] = ProjectKind.STUDY,
 ) -> None:
-    """Make a small project that runs at once: configuration, model, data, a test, a README."""
+    """Create a small project that runs at once: configuration, model, data, test, README."""
     place = at_home(place)
     write_project(place, kind)
     print(f"{place} is a {kind} project. Next:\n")

@@ -36,7 +36,7 @@ def paper(
         ),
     ],
     *,
-    scale: Annotated[str, typer.Option(help="smoke, laptop, converged or full.")] = "smoke",
+    scale: Annotated[str, typer.Option(help="Scale: smoke, laptop, converged or full.")] = "smoke",
     methods: Annotated[
         str,
         typer.Option(
@@ -45,17 +45,17 @@ def paper(
         ),
     ] = ALL,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be run, how long and how much; no more.")
+        bool, typer.Option("--plan", help="Only print what would run, its time and its size.")
     ] = False,
     draw: Annotated[
         bool,
-        typer.Option("--draw", "--collect", help="Train nothing: show what has been run so far."),
+        typer.Option("--draw", "--collect", help="Train nothing; show what has been run so far."),
     ] = False,
     data_dir: DataDir = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where runs and results go; runs/paper-SCALE if not given, runs/results for the "
+            help="Directory of runs and results; by default runs/paper-SCALE, runs/results for the "
             "queue."
         ),
     ] = None,
@@ -65,7 +65,7 @@ def paper(
     cell: CellNumber = None,
     count: Count = False,
     keep_states: Annotated[
-        bool, typer.Option("--keep-states", help="Keep all clients' models of finished runs.")
+        bool, typer.Option("--keep-states", help="Keep the models of all clients of finished runs.")
     ] = False,
     archive: Annotated[
         Path | None,
@@ -75,13 +75,13 @@ def paper(
         ),
     ] = None,
     against: Annotated[
-        str, typer.Option(help="Method to which differences are shown; the best baseline if none.")
+        str, typer.Option(help="Method to compare with; by default the best baseline.")
     ] = "",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the pages.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the pages.")] = False,
 ) -> None:
     """Repeat a table or figure of the paper.
 
-    What is finished is not run again, and experiments share their runs: give the same --out. Each
+    Finished runs are not repeated, and experiments with the same --out share their runs. Each
     experiment gets a directory with a page (README.md), tables as Markdown, CSV and LaTeX, and
     figures as PNG, SVG and PDF.
     """
@@ -161,7 +161,7 @@ def run_experiments(
             )
     except KeyboardInterrupt:
         again = f"the same command with --out {work.root}"
-        raise Interrupted(f"stopped; {again} goes on") from None
+        raise Interrupted(f"stopped; {again} continues") from None
     if only is None:
         _show(work, results, against, quiet)
     else:

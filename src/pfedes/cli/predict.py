@@ -25,7 +25,7 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="Pictures of any kind, or folders: all pictures below. For a model of numbers "
+            help="Images, or folders with images. For a model of numbers "
             "(tables, signals): .npy or .csv; of a table with named columns: .csv or .parquet.",
             show_default=False,
         ),
@@ -35,24 +35,24 @@ def predict(
     best: Best = False,
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
-    top: Annotated[int, typer.Option(min=1, help="How many classes of each picture.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes to print per input.")] = 1,
     columns_by_position: Annotated[
         bool,
         typer.Option(
             "--columns-by-position",
-            help="Take a CSV without a header; columns in the order of the training file.",
+            help="Read CSV files without a header, with the columns in the training order.",
         ),
     ] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print as CSV, nothing else.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON, nothing else.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print only CSV.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write a file instead, FILE.csv or FILE.json.", show_default=False),
+        typer.Option(help="File to write instead of printing, .csv or .json.", show_default=False),
     ] = None,
 ) -> None:
-    """Say what pictures show, by the model that a client has after training.
+    """Predict labels for images or rows with a client's trained model.
 
-    Pictures are brought to the size of those it was trained on. If a file cannot be read, nothing
+    Images are resized to those of the training. If a file cannot be read, nothing
     is printed or written.
     """
     print_predictions(

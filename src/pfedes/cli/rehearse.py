@@ -18,17 +18,16 @@ from pfedes.formatting import percent
 
 def rehearse(
     *,
-    participants: Annotated[int, typer.Option(min=1, max=20, help="How many take part.")] = 3,
+    participants: Annotated[int, typer.Option(min=1, max=20, help="Number of participants.")] = 3,
     rounds: Rounds = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A new directory; rehearsal if not given.", show_default=False),
+        typer.Option(help="Directory to create; by default rehearsal.", show_default=False),
     ] = None,
 ) -> None:
-    """Go through a federation over loopback, with certificates, processes and private models.
+    """Try a federation on this machine, with certificates, processes and private models.
 
-    Every participant gets a directory with a model and data of its own, to be looked at and
-    changed.
+    Every participant gets a directory with its own model and data, which you can change.
     """
     show_rehearsal(participants, rounds, out or Path("rehearsal"))
 

@@ -38,7 +38,7 @@ def report(
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Write report.html (and summary.json) of each run anew, also while it goes on.
+    """Write report.html and summary.json of each run, also while it continues.
 
     Several runs are compared on one more page. Every page is one file that opens offline.
     """

@@ -14,7 +14,10 @@ from pfedes.deploy.participant.keys import write_request
 
 def request(
     participant: Annotated[
-        Path, typer.Argument(metavar="PARTICIPANT.toml", help="Who you are.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PARTICIPANT.toml", help="Your participant file.", show_default=False
+        ),
     ],
 ) -> None:
     """Make a private key, and a request that the coordinator signs with 'pfedes admit --request'.

@@ -1,4 +1,4 @@
-"""`pfedes resume`: going on with a run."""
+"""`pfedes resume`: continuing a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +18,13 @@ from pfedes.fleet.early import begin_early, likely_workers
 
 
 def resume(
-    directory: Annotated[Path, typer.Argument(help="The run directory.", show_default=False)],
+    directory: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
     *,
     rounds: Annotated[
-        int | None, typer.Option(help="A new total of rounds, to extend a run.")
+        int | None, typer.Option(help="New total number of rounds, to extend a run.")
     ] = None,
     from_round: Annotated[
-        int | None, typer.Option(help="Go back to this round first, if it is still kept.")
+        int | None, typer.Option(help="Round to go back to first, if it is still kept.")
     ] = None,
     cluster: ClusterAddress = None,
     tls: Certificates = None,
@@ -34,7 +34,7 @@ def resume(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Go on with a run after its last complete round, as if it had never stopped."""
+    """Continue a run after its last complete round, with the result of an uninterrupted run."""
     begin_early(likely_workers(directory / "config.toml", (), cluster=cluster))
     from pfedes.cli._display import watch
     from pfedes.federation.loop import Federation

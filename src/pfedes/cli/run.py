@@ -52,15 +52,15 @@ def run(
     participants: Participants = None,
     settings: Settings = None,
     out: Annotated[
-        Path | None, typer.Option(help="The run directory; a new one below runs/ if not given.")
+        Path | None, typer.Option(help="Run directory to create; by default one below runs/.")
     ] = None,
     track: Track = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Train a federation. Without any argument: pFedES on handwritten digits, in a minute.
+    """Train a federation; without arguments pFedES on handwritten digits, in about a minute.
 
-    Ctrl-C stops it at any time; 'pfedes resume' goes on after the last complete round.
+    Ctrl-C stops it at any time; 'pfedes resume' continues after the last complete round.
     """
     begin_early(
         likely_workers(config, settings or (), workers=workers, cluster=cluster, clients=clients)

@@ -20,21 +20,21 @@ def serve(
         Path,
         typer.Argument(
             metavar="FEDERATION.toml",
-            help="A configuration with [federation] participants.",
+            help="Configuration with [federation] participants.",
             show_default=False,
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(help="The federation's directory.")] = Path("federation"),
+    out: Annotated[Path, typer.Option(help="Directory of the federation.")] = Path("federation"),
     kits_only: Annotated[
-        bool, typer.Option("--kits-only", help="Make the participants' kits, and leave.")
+        bool, typer.Option("--kits-only", help="Only make the participants' kits.")
     ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Make kits, start the server, wait for the participants, and run all rounds.
 
-    Everything is below one directory. Started again, it goes on where it was.
+    All files are in one directory. Started again, the command continues where it stopped.
     """
     show_serving(federation, out, kits_only=kits_only, quiet=quiet, json=json)
 
@@ -53,5 +53,5 @@ def show_serving(file: Path, out: Path, *, kits_only: bool, quiet: bool, json: b
         with interruptible():
             run = Serving(layout, say).run()
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped; 'pfedes serve {file} --out {out}' goes on") from None
+        raise Interrupted(f"stopped; 'pfedes serve {file} --out {out}' continues") from None
     show_end(run, quiet=quiet, json=json)

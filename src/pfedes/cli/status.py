@@ -26,11 +26,9 @@ def status(
         ),
     ] = Path("federation"),
     *,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the status as JSON, nothing else.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print only the status, as JSON.")] = False,
 ) -> None:
-    """Show who is connected, the round, and everybody's accuracy.
+    """Show who is connected, the round, and all accuracies.
 
     For a participant's 'state' directory: its round and accuracy, and where everything is listed
     that it sent.

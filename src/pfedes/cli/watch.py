@@ -22,7 +22,7 @@ def watch(
     ] = None,
     *,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes one that is free.")
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for a free one.")
     ] = 0,
 ) -> None:
     """Show runs, comparisons and federations on a page that follows them.

@@ -364,7 +364,7 @@ def configure_from(config: Config, method: str, settings: Mapping[str, Any], see
 def stored_config(file: Path) -> Config:
     """The configuration that lies in a run directory: read, and nothing that it names imported.
 
-    The keys of a method of somebody's own are taken as they are written.
+    The keys of a user's own method are taken as they are written.
     """
     tree = _read(file)
     _make_paths_absolute(tree)

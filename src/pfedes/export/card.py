@@ -72,7 +72,7 @@ def card(personal: PersonalModel, samples: int, difference: float | None) -> str
 
 @dataclass(frozen=True)
 class Own:
-    """Where the code of somebody's own network is."""
+    """Where the code of a participant's own network is."""
 
     module: str
     function: str

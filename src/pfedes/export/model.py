@@ -3,7 +3,7 @@
     python model.py image.png ...
 
 prints what images show, if it was trained on images and the network is one of those below; for a
-network of somebody's own see README.md. Needs torch, safetensors, numpy and pillow, and two files
+participant's own network see README.md. Needs torch, safetensors, numpy and pillow, and two files
 that lie beside this one: model.safetensors (the weights) and config.json (the network's sizes, the
 names of the classes, and how inputs become what the network takes).
 

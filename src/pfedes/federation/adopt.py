@@ -1,4 +1,4 @@
-"""A late joiner: a finished run's extractor, and a model of one's own that learns against it."""
+"""A latecomer's own model, which learns against the extractor of a finished run."""
 
 from pfedes.config import Config, validate
 from pfedes.config.participant import Participant

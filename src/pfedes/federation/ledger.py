@@ -114,7 +114,7 @@ class Ledger:
         before = store.environment()
         if before["torch_build"] != torch.__version__:
             log.warning(
-                "the run began with torch %s and goes on with %s: bit equality is not promised",
+                "the run began with torch %s and continues with %s: bit equality is not promised",
                 before["torch_build"],
                 torch.__version__,
             )

@@ -431,7 +431,7 @@ def _resumable(store: RunStore) -> Iterator[None]:
         yield
     except (DiskError, ClusterError) as error:
         raise type(error)(
-            f"{error}; nothing that was committed is lost: mend that, then go on with "
+            f"{error}; committed rounds are safe. Fix the problem, then continue with "
             f"'pfedes resume {store.directory}'"
         ) from None
 
@@ -443,7 +443,7 @@ def refuse_if_taken(directory: Path) -> None:
         used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     if taken:
         raise StoreError(
-            f"{directory} already holds a run: go on with 'pfedes resume {directory}', "
+            f"{directory} already holds a run: continue it with 'pfedes resume {directory}', "
             "or choose another directory"
         )
     if used:

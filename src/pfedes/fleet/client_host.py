@@ -169,7 +169,7 @@ class ClientHost:
         check_metadata(self.method, upload.meta)
         state = client.state()
         _check_finite(client, ctx)
-        # Copies: the model they may be part of goes on to the next client.
+        # Copies: the model they may be part of is passed to the next client.
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in upload.tensors.items()}
         if self.privacy is not None:
             sent = task.download.tensors

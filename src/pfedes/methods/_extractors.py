@@ -52,7 +52,7 @@ def well_named(name: Any) -> Any:
 
 
 def unused_keys(config: ExtractorKeys) -> list[str]:
-    """What is set though an extractor of one's own has no use for it."""
+    """What is set though the user's own extractor does not use it."""
     if config.extractor == BY_SHAPE:
         return []
     keys = ("width", "final_activation", "final_activation_other")
@@ -134,7 +134,7 @@ class Extractors:
             Problem(
                 first[shape] if count == 1 else f"{first[shape]} and {count - 1} more",
                 faults[shape],
-                f"mend {self.config.extractor}" if self.own else remedy,
+                f"fix {self.config.extractor}" if self.own else remedy,
             )
             for shape, count in whose.items()
         ]
@@ -157,7 +157,7 @@ class Extractors:
         ]
 
     def _words(self, shape: Shape) -> str:
-        # What else of the shape matters to an extractor of one's own, nobody knows.
+        # What else of the shape matters to the user's own extractor is unknown.
         return f"of shape {list(shape)}" if self.own else described(shape)
 
     def _misplaced_activations(self, cards: Sequence[Card]) -> list[Problem]:

@@ -37,7 +37,7 @@ class ImageConv2d(nn.Conv2d):
             # As autocast does for a convolution of torch's. Out here, so that forward and backward
             # see one type of numbers, and each gradient becomes float32 again by itself.
             given = tuple(tensor.to(torch.get_autocast_dtype("cpu")) for tensor in given)
-        # torch's own annotations do not know what a function of one's own returns.
+        # torch's own annotations do not know what a user's function returns.
         return _Convolution.apply(*given, self.margin)  # type: ignore[no-any-return,no-untyped-call]
 
 

@@ -55,8 +55,8 @@ def _examine_parameters(module: nn.Module, again: nn.Module) -> None:
         raise _fault("has no parameters: there is nothing to share")
     state = module.state_dict()
     if others := [name for name in state if name not in parameters]:
-        # A mean of running statistics is nobody's statistics; nor would model and extractor learn
-        # from the same function, the one with the received ones and the other with the batch's.
+        # Averaged running statistics match no client's data. The model would use the received
+        # ones and the extractor those of the batch, so that they would train different functions.
         raise _fault(
             f"holds {others[0]!r}, which is no parameter: normalise by GroupNorm or LayerNorm "
             "instead of BatchNorm, register constants with persistent=False"

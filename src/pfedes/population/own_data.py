@@ -306,7 +306,7 @@ def _numbers(inputs: NDArray[Any], key: str) -> NDArray[np.float32]:
     if not np.isfinite(found).all():
         bad = int((~np.isfinite(found)).reshape(len(found), -1).any(axis=1).sum())
         raise DataError(
-            f"{key}: {bad} of {len(found)} inputs hold NaN or infinity: mend or drop them"
+            f"{key}: {bad} of {len(found)} inputs hold NaN or infinity: fix or remove them"
         )
     return found
 

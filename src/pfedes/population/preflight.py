@@ -16,7 +16,7 @@ BATCH = 32
 
 
 def problems_of(client: Client) -> list[Problem]:
-    """Everything that would go wrong, or go on without learning; each with what would help."""
+    """Everything that would go wrong, or continue without learning; each with what would help."""
     found = []
     for look in (_of_data, _of_model, _of_training):
         try:

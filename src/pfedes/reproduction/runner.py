@@ -21,7 +21,7 @@ class Campaign:
     """The runs of some experiments at one scale, below one directory.
 
     An archive is where their records are copied to. What is finished there is not run again, so
-    that one which travels with a repository is gone on with from a fresh clone.
+    a fresh clone of a repository continues an archive that travels with it.
     """
 
     experiments: Sequence[Experiment]
@@ -107,7 +107,7 @@ class Campaign:
 
     def _archived(self, cell: Cell) -> Record | None:
         if self.archive is None or (cell.directory / "state").is_dir():
-            return None  # what is under way here is gone on with
+            return None  # a run that has begun here continues
         return Record.of(self._shelf(cell), cell.config)
 
     def _shelf(self, cell: Cell) -> Path:

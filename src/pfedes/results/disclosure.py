@@ -160,8 +160,8 @@ def private_of(
         stored = store.load(run, name, version)
         return _compared(found, stored, name, version)
     except DamageError:
-        # Who never trained has no file; of a run that goes on an older one may be gone by now; and
-        # clients may keep theirs elsewhere. What is there must be whole.
+        # A client that never trained has no file, a run that continues may have removed an older
+        # one, and clients may keep theirs elsewhere. What is there must be whole.
         if store.path(run, name, version).exists():
             raise
         return found

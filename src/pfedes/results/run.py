@@ -328,7 +328,7 @@ class Run:
                 self._data_dir,
                 trust_code=self._trust_code,
             )
-            if later.manifest.round > self.manifest.round:  # it went on and removed what was old
+            if later.manifest.round > self.manifest.round:  # it continued and removed what was old
                 if self.stored is not None:
                     later.stored = simulation
                 else:

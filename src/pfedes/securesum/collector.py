@@ -7,7 +7,7 @@
     open     members send the shares that they hold; with those of more than two thirds the members'
              own masks are known, and the others cancel
 
-What was sealed is in one file per round, so that a server that was killed goes on where it was.
+What was sealed is in one file per round, so that a server that was killed continues where it was.
 """
 
 import base64
@@ -218,7 +218,7 @@ def collect(
     """A round's sum; a WireError if there is none, and then nothing was learned.
 
     Who does not mask is left out, down to `least` members. Who does not open is asked again while
-    `waiting` says so. A collector that was sealed before goes on from there, without `ready`.
+    `waiting` says so. A collector that was sealed before continues from there, without `ready`.
     """
     if not collector.path.exists():
         _mask(collector, ready, exchange, least)

@@ -394,7 +394,7 @@ def _refuse_links(directory: Path) -> None:
     for place, folders, files in os.walk(directory):
         for name in [*folders, *files]:
             path = Path(place, name)
-            # What was listed may be gone by now: a run that goes on writes and removes files.
+            # What was listed may be gone by now: a run that continues writes and removes files.
             ordinary = path.is_file() or path.is_dir() or not path.exists()
             if path.is_symlink() or not ordinary:
                 raise StoreError(f"{path} is no ordinary file: a run directory holds no links")

@@ -29,7 +29,7 @@ Names = dict[str, str]
 
 
 def code_of(config: Config, *, loads_data: bool = True) -> Names:
-    """Every function, class and module of somebody's own that a configuration names.
+    """Every function, class and module outside pfedes that a configuration names.
 
     Functions that load data are left out where none is loaded.
     """

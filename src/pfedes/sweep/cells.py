@@ -107,7 +107,7 @@ def outcome_of(cell: Cell) -> Outcome:
 def _same(found: Config, wanted: Config) -> bool:
     """Whether a run is what is wanted, apart from how long it runs and how it is carried out.
 
-    Nor does it matter where the data lie: their checksum is compared when a run goes on.
+    Nor does it matter where the data lie: their checksum is compared when a run continues.
     """
     theirs, ours = found.model_dump(mode="json"), wanted.model_dump(mode="json")
     settled = wanted.settled().method.model_dump(mode="json")

@@ -163,7 +163,7 @@ class ClusterRunner(Work[Cell, Outcome]):
         moved()
         connection, address = self._connection, node.address
         place = await connection.call(address, new_place)
-        if (cell.directory / "state").is_dir():  # begun somewhere else: it goes on from there
+        if (cell.directory / "state").is_dir():  # begun somewhere else: it continues from there
             await ship(connection, address, cell.directory, f"{place}/{RUN}", moved=moved)
         digest = ""
         if (dataset := self._datasets.get(cell.config.data)) is not None:

@@ -1,1 +1,1 @@
-"""The live page: runs and federations as they go on, read from their directories."""
+"""The live page: runs and federations while they continue, read from their directories."""

@@ -131,7 +131,7 @@ class Watcher:
             answered = [
                 name for name in names[:MOST_CLIENTS] if done + 1 in store.versions(run, name)
             ]
-        except (PfedesError, OSError):  # the run goes on, and may remove what was listed
+        except (PfedesError, OSError):  # the run continues, and may remove what was listed
             return ""
         if not answered:
             return f"Round {done + 1}: clients at work"

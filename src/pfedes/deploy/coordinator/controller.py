@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 REVOKED = NoMessage("no answer: its kit was revoked", silent=True, struck=True)
 LOOK = 0.5  # seconds between two looks at who is there
-BECKONING = 7 * 24 * 3600  # seconds that a slow site is waited for, while the others go on
+BECKONING = 7 * 24 * 3600  # seconds that a slow site is waited for, while the others continue
 
 
 class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types

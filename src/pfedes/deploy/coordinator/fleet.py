@@ -60,11 +60,11 @@ GONE = NoMessage("no answer: it is gone, or came back anew", silent=True)
 
 
 class CalledOffError(Exception):
-    """This job is to end; the run goes on with the next."""
+    """This job is to end; the run continues with the next."""
 
 
 class FlareFleet:
-    """The sites of a job. Who does not answer in time is not asked again before it is heard of."""
+    """The sites of a job. A site that misses its deadline is not asked again until it answers."""
 
     def __init__(
         self, ask: Ask, beckon: Beckon, config: Config, sites: Sequence[str], layout: Layout
@@ -221,7 +221,7 @@ class FlareFleet:
         if message.silent:
             if message.struck:
                 self.strikes.give(site, message.why, self.next)
-            log.warning("%s is silent, and is not asked until it is heard of", site)
+            log.warning("%s is silent, and is not asked until it answers", site)
             self._silent.add(site)
             self._beckon(site)
 
@@ -322,7 +322,7 @@ def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
 
 
 def _quorum(layout: Layout, config: Config) -> int:
-    """How many must be there to begin, to go on, or to hear how it ended."""
+    """How many must be there to begin, to continue, or to hear how it ended."""
     run, asked = begun(layout), config.federation.quorum
     if run is None:
         return asked or len(config.federation.participants)

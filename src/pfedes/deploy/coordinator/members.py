@@ -1,4 +1,4 @@
-"""Expelling participants, and renewing certificates. The run goes on, and everybody's keys stay."""
+"""Expelling participants and renewing certificates. The run continues with the same keys."""
 
 import shutil
 from pathlib import Path

@@ -8,7 +8,7 @@ from pfedes.deploy.coordinator.fleet import begun, is_finished, untold
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.strikes import Strikes
 
-PATIENCE = 120.0  # seconds for those who were there before, after which the others go on
+PATIENCE = 120.0  # seconds for those who were there before, after which the others continue
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def gather(layout: Layout, config: Config, connected: Collection[str], waited: f
     run, terms, there = begun(layout), config.federation, set(connected)
     wanted, quorum = set(terms.participants), terms.quorum
     fewest = config.fewest_uploads  # with fewer a round can only fail
-    awaited = wanted  # without whom it does not go on, where no quorum was set
+    awaited = wanted  # without whom it does not continue, where no quorum was set
     paused: set[str] = set()
     if run is not None and is_finished(run, config):
         wanted, quorum, fewest = untold(layout, run), 1, 1

@@ -100,7 +100,7 @@ def status_of(layout: Layout) -> Status:
 
 
 def _contacts(layout: Layout, config: Config) -> dict[str, str] | None:
-    """When each connected site was last heard of; None if the server does not answer."""
+    """When each connected site last answered; None if the server does not answer."""
     try:
         session = open_session(layout, config, ANSWERING)
         try:

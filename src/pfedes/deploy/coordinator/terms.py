@@ -49,7 +49,7 @@ def with_norm(config: Config, before: Config | None = None) -> Config:
 
 
 def going_on(layout: Layout, config: Config) -> Config:
-    """The configuration for a federation that is here already, if it can go on with it."""
+    """The configuration for a federation that is here already, if it can continue with it."""
     before = configure(layout.config)
     config = with_norm(config, before)
     if before.federation_digest() != config.federation_digest():
@@ -63,7 +63,7 @@ def going_on(layout: Layout, config: Config) -> Config:
 
 
 def in_force(layout: Layout, config: Config) -> Config:
-    """What everybody goes by: once a run has begun its own configuration, but for what may change.
+    """The terms of all parties: those of the run once it has begun, except for what may change.
 
     A run does not take other values from here; participants must not either.
     """

@@ -178,7 +178,7 @@ class ParticipantHandler:
                 f"round {task.round} would go back from version {record.accepted} to {task.base}: "
                 "participant.toml does not say rollback = true"
             )
-        # A federation that was finished may go on.
+        # A federation that was finished may continue.
         heard = {"round": max(record.round, task.round), "finished": False}
         return record.model_copy(update=heard)
 
@@ -191,7 +191,7 @@ class ParticipantHandler:
             raise WireError(str(bound))
 
     def _learned(self, task: Task, record: ParticipantRecord) -> ParticipantRecord:
-        """What a task tells that goes on from its base: that version the coordinator accepted.
+        """What a task tells that continues from its base: that version the coordinator accepted.
 
         One that only measures tells no such thing: the round is not committed yet.
         """

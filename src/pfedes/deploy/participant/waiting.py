@@ -58,7 +58,7 @@ class Waiting(Section):
     def _stay(self, say: Say, *, leave: bool) -> None:
         engine = Engine("client", self.workspace, self.name, self.directory / "site.log")
         engine.limits = self.limits
-        before = at_first = read_record(self.directory)  # perhaps of a federation that goes on
+        before = at_first = read_record(self.directory)  # perhaps of a federation that continues
         try:
             reminders = Reminders(self.endings)
             reminders.due()  # has just been said

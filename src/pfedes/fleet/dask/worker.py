@@ -39,7 +39,7 @@ class NodeRun:
 
 @dataclass(frozen=True)
 class Order:
-    """A task with all that goes with it, but for the state it starts from, which is large."""
+    """A task with all that goes with it, except the state it starts from, which is large."""
 
     run: NodeRun
     message: bytes
