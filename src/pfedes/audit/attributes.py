@@ -50,7 +50,8 @@ def attempts_on(
         )
         return
     if not len(shadows[0].change):
-        yield AttackResult(CLASSES, "the numbers", "as it is", "", note="nothing but metadata leaves")
+        why = "nothing but metadata leaves"
+        yield AttackResult(CLASSES, "the numbers", "as it is", "", note=why)
         return
     for situation in NUMBERS_IN:
         known, seen = (seen_by(situation, part, noise) for part in (learn, test))

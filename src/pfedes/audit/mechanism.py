@@ -28,7 +28,9 @@ Whole = NDArray[np.int64]
 Sampler = Callable[[int, int, NoiseStream], Whole]
 
 
-def attempt_on_noise(seed: int, releases: int = RELEASES, sampler: Sampler = gaussian) -> AttackResult:
+def attempt_on_noise(
+    seed: int, releases: int = RELEASES, sampler: Sampler = gaussian
+) -> AttackResult:
     """Compares the epsilon that can be proved with the claimed one, for noise as large as a clip.
 
     Of a change at the clip one number is looked at, all of it: in which direction a change goes
