@@ -18,8 +18,10 @@ from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.rehearsal import start_joining
 from pfedes.federation.loop import Selector, uniform
+from running import timeless
 
 NAMES = ["ada", "ben", "cleo"]
+WITHHELD = {"flops", "metadata_up"}  # participants of a federation say less than clients here
 PATIENCE = 240.0  # seconds for anything that takes a moment on an idle machine
 
 TROUBLE = """
@@ -268,3 +270,19 @@ def who_answered(run: Run) -> Selector:
         return [row["client"] for row in rows if row["status"] == "ok"]
 
     return select
+
+
+def comparable(run: Run) -> list[dict[str, Any]]:
+    rows = [timeless(row) for row in run.rounds]
+    return [{key: row[key] for key in row.keys() - WITHHELD} for row in rows]
+
+
+def standings(run: Run) -> dict[str, Any]:
+    """Without digests, which are keyed by participants."""
+    return {n: s.model_copy(update={"digest": ""}) for n, s in run.manifest.clients.items()}
+
+
+def assert_same(run: Run, other: Run) -> None:
+    assert comparable(run) == comparable(other)  # first: it says in which round they part
+    assert standings(run) == standings(other)
+    assert run.manifest.server_digest == other.manifest.server_digest

@@ -4,7 +4,6 @@ import json
 import os
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -17,37 +16,21 @@ from flaring import (
     PATIENCE,
     Ground,
     accepted,
+    assert_same,
+    comparable,
     eventually,
     kill,
     processes,
     simulated,
+    standings,
     who_answered,
 )
-from pfedes import Run, StoreError, cli, open_run
+from pfedes import StoreError, cli, open_run
 from pfedes.deploy.participant.standing import JOIN_LOCK
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.rehearsal import write_participant
 from pfedes.formatting import percent
 from pfedes.store.lock import alone
-from running import timeless
-
-WITHHELD = {"flops", "metadata_up"}  # participants of a federation say less than clients here
-
-
-def comparable(run: Run) -> list[dict[str, Any]]:
-    rows = [timeless(row) for row in run.rounds]
-    return [{key: row[key] for key in row.keys() - WITHHELD} for row in rows]
-
-
-def standings(run: Run) -> dict[str, Any]:
-    """Without digests, which are keyed by participants."""
-    return {n: s.model_copy(update={"digest": ""}) for n, s in run.manifest.clients.items()}
-
-
-def assert_same(run: Run, other: Run) -> None:
-    assert comparable(run) == comparable(other)  # first: it says in which round they part
-    assert standings(run) == standings(other)
-    assert run.manifest.server_digest == other.manifest.server_digest
 
 
 def libraries(pid: int) -> set[str]:

@@ -1,7 +1,7 @@
 """`pfedes check`: trying a participant out, without any network."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -15,6 +15,7 @@ from pfedes.config.limits import Limits
 from pfedes.config.participant import Participant, read_participant
 from pfedes.core.client import Card
 from pfedes.core.context import Context
+from pfedes.deploy.participant.site_files import key_of
 from pfedes.errors import ManyError, MethodError
 from pfedes.methods.base import Method
 from pfedes.population.own_data import class_names_of
@@ -22,6 +23,7 @@ from pfedes.population.preflight import advice_on
 from pfedes.population.simulation import Simulation
 from pfedes.privacy.budget import Prospect
 from pfedes.results.disclosure import Direction, lists_of, told_by
+from pfedes.securesum.credentials import fingerprint_of
 
 
 def check(
@@ -88,6 +90,9 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
         output().print(
             f"note: the last batch has {left} samples: what is uploaded does not learn from them"
         )
+    if simulation.config.privacy.secure_sum:
+        for text in _about_sums(participant):
+            output().print(f"secure sum: {text}", soft_wrap=True)
     rule, people = simulation.config.aggregation, simulation.config.federation.participants
     advice = rule.advice(len(people)) if method.averages_parameters else None
     for text in [*advice_on(client), *filter(None, [advice])]:
@@ -111,6 +116,20 @@ def _print_privacy(simulation: Simulation, card: Card, numbers: int) -> None:
         output().print(line, soft_wrap=True)
     if config.privacy.mode == "central":
         output().print("promised by the coordinator, who adds the noise: you cannot check it")
+
+
+def _about_sums(participant: Participant) -> Iterator[str]:
+    """By what the others know this participant, and by what it knows them."""
+    if participant.state and (place := key_of(participant)).exists():
+        yield f"your fingerprint, for the others' [peers], is {fingerprint_of(place)}"
+    else:
+        yield "you have no key of your own yet: 'pfedes request' makes one, with its fingerprint"
+    compared = ", ".join(sorted(participant.peers))
+    yield (
+        f"you take part with {compared} and nobody else, see [peers]"
+        if compared
+        else "no [peers]: it protects only from a coordinator that does not forge participants"
+    )
 
 
 def _refuse(name: str, problems: Sequence[str]) -> NoReturn:

@@ -1,5 +1,6 @@
 """`pfedes rehearse`: a whole federation on one machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +9,9 @@ from rich.table import Table
 
 from pfedes.cli._display import output
 from pfedes.cli._narration import said
-from pfedes.cli._options import Rounds
+from pfedes.cli._options import Rounds, Settings
 from pfedes.cli._signals import Interrupted, interruptible
+from pfedes.config import parse_setting
 from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.rehearsal import rehearse as rehearse_federation
 from pfedes.errors import FailedRunError
@@ -24,19 +26,25 @@ def rehearse(
         Path | None,
         typer.Option(help="Directory to create; by default rehearsal.", show_default=False),
     ] = None,
+    settings: Settings = None,
 ) -> None:
     """Try a federation on this machine, with certificates, processes and private models.
 
     Every participant gets a directory with its own model and data, which you can change.
     """
-    show_rehearsal(participants, rounds, out or Path("rehearsal"))
+    show_rehearsal(participants, rounds, out or Path("rehearsal"), settings or [])
 
 
-def show_rehearsal(participants: int, rounds: int | None, out: Path) -> None:
+def show_rehearsal(
+    participants: int, rounds: int | None, out: Path, settings: Sequence[str]
+) -> None:
     check_version()
+    chosen = dict(map(parse_setting, settings))
     try:
         with interruptible():
-            rehearsal = rehearse_federation(out.absolute(), participants, said, rounds=rounds)
+            rehearsal = rehearse_federation(
+                out.absolute(), participants, said, rounds=rounds, settings=chosen
+            )
     except KeyboardInterrupt:
         raise Interrupted("stopped") from None
     table = Table("participant", "model", "before", "after", "sent", box=None, pad_edge=False)

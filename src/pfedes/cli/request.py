@@ -8,8 +8,8 @@ import typer
 from pfedes.cli._narration import said
 from pfedes.config.participant import read_participant
 from pfedes.deploy.hardening.version import check_version
-from pfedes.deploy.participant.join import key_of
 from pfedes.deploy.participant.keys import write_request
+from pfedes.deploy.participant.site_files import key_of
 
 
 def request(
@@ -32,5 +32,6 @@ def show_request(file: Path) -> None:
     check_version()
     participant = read_participant(file)
     request = Path(f"{participant.name}.csr")
-    write_request(participant.name, key_of(participant), request)
+    print = write_request(participant.name, key_of(participant), request)
     said(f"{request} is for the coordinator: 'pfedes admit {participant.name} --request {request}'")
+    said(f"your fingerprint, which the others compare with you for their [peers]: {print}")

@@ -118,7 +118,8 @@ class Config(Section):
     @property
     def fewest_uploads(self) -> int:
         """Number of uploads that a round needs to succeed."""
-        return max(self.train.min_uploads, self.aggregation.fewest)
+        summed = self.privacy.least if self.privacy.secure_sum else 1
+        return max(self.train.min_uploads, self.aggregation.fewest, summed)
 
     def check_uploads(self, clients: int) -> None:
         """Checks that a round of so many clients can succeed.
@@ -134,6 +135,11 @@ class Config(Section):
             raise ConfigError(
                 f"train.min_uploads = {self.train.min_uploads}: a round asks {asked} of "
                 f"{clients} clients"
+            )
+        if self.privacy.secure_sum and asked < self.privacy.least:
+            raise ConfigError(
+                f"privacy.least = {self.privacy.least}: a secure sum of fewer is not opened, and a "
+                f"round asks {asked} of {clients} clients"
             )
         if asked < rule.fewest:
             liars = f" with byzantine = {rule.byzantine}" if rule.kind == "krum" else ""

@@ -21,6 +21,10 @@ FOLDER = "folder:"
 """How a name of data begins that is a directory of images."""
 
 
+Fingerprint = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+"""Of a participant's public key."""
+
+
 def _known(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name not in METHODS:
@@ -70,6 +74,9 @@ class Participant(Section):
         "", description="of its own training: float32 | bf16; '' = the federation's"
     )
     table: TableConfig = TableConfig()
+    peers: Mapping[Name, Fingerprint] = Field(
+        {}, description="secure sum: the others' fingerprints, as they were compared with them"
+    )
 
     def placeless(self) -> "Participant":
         """The same without the places where its code, data and states lie on its machine."""

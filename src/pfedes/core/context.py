@@ -41,6 +41,9 @@ class TrainConfig(Section):
         return max(1, round(self.participation * clients))
 
 
+Summed = Literal["no", "by samples", "alike"]
+
+
 @dataclass(frozen=True)
 class Caution:
     """What a client does not let the server learn, see `[limits]` of a participant; 0, 1 = all."""
@@ -80,4 +83,5 @@ class Context:
     after_aggregation: bool
     max_share: float = 1.0
     caution: Caution = Caution()
+    summed: Summed = "no"  # whether clients send whole numbers to be added up, and by what weight
     meter: FlopMeter = field(default_factory=FlopMeter, compare=False, repr=False)

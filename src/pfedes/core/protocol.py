@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from pfedes.core.client import Card
 from pfedes.core.payload import Payload, Value
 from pfedes.core.scores import Scores
-from pfedes.core.wire import Digest, MetaSpec, Number
+from pfedes.core.wire import Base64, Digest, Hex, MetaSpec, Number
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,21 @@ REPLY_META: dict[str, MetaSpec] = {
 }
 """What every reply says besides the method's own payload."""
 
-RESERVED_META = frozenset(REPLY_META) | {
+MEMBER_META: dict[str, MetaSpec] = {
+    "nonce": Hex(16),
+    "sum_key": Hex(32),
+    "sum_signature": Base64(1024),
+}
+"""What a participant's reply says instead of its summand: that it is ready, and by which key."""
+
+RESERVED_META = frozenset({*REPLY_META, *MEMBER_META}) | {
     *("client", "status", "reason", "code", "n", "accuracy", "val_accuracy"),
     *("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down", "metadata_up"),
 }
 """Names that a method's metadata must not have: the loop uses them in replies and in rows."""
+
+SUMMAND = "sum"
+"""The one tensor that a client has for a sum: its change in whole numbers, and its weight."""
 
 WITHHELD = frozenset({"flops", "seconds"})
 """Of these, what stays with a participant that joined over a network.

@@ -98,6 +98,38 @@ class Digest:
         return "a SHA-256"
 
 
+@dataclass(frozen=True)
+class Hex:
+    """So many bytes in hexadecimal."""
+
+    size: int
+
+    def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        pattern = f"[0-9a-f]{{{2 * self.size}}}"
+        return isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes in hexadecimal"
+
+
+@dataclass(frozen=True)
+class Base64:
+    """Bytes as a text of at most so many characters."""
+
+    longest: int
+
+    def admits(self, value: Value, tensors: Mapping[str, Tensor]) -> bool:
+        return (
+            isinstance(value, str)
+            and len(value) <= self.longest
+            and len(value) % 4 == 0
+            and re.fullmatch("[0-9A-Za-z+/]*={0,2}", value) is not None
+        )
+
+    def __str__(self) -> str:
+        return f"bytes in base64, at most {self.longest} characters"
+
+
 LARGEST_NUMBER = 1e6
 """Of what describes a class: a larger one, however finite, would overflow where it is squared."""
 
@@ -108,7 +140,7 @@ def bounded_rows(*shape: int) -> TensorSpec:
 
 
 Option = Mapping[str, TensorSpec]
-MetaSpec = type | Labels | Counts | Number | Digest
+MetaSpec = type | Labels | Counts | Number | Digest | Hex | Base64
 
 
 @dataclass(frozen=True)

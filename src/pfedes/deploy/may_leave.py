@@ -6,10 +6,12 @@ from pfedes.config import Config
 from pfedes.config.participant import Participant
 from pfedes.core.payload import Max, TensorSpec
 from pfedes.deploy.participant.handler import own_config
+from pfedes.deploy.sum_messages import masked_spec, opened_spec
 from pfedes.deploy.versions import TOLD
-from pfedes.fleet.client_host import reply_spec
+from pfedes.fleet.client_host import reply_spec, summand_size
 from pfedes.population.consent import Consent
 from pfedes.population.simulation import Simulation
+from pfedes.securesum.masking import MOST_MEMBERS
 
 FRAME = ["kind", "client", "reason", "versions"]
 SCORES = ["val_correct", "val_total", "test_correct", "test_total"]
@@ -28,11 +30,16 @@ def allowed_by(participant: Participant, terms: Config) -> dict[str, Any]:
         card = simulation.population.card(participant.name, simulation.method.needs)
         ctx = simulation.context(1)
         spec = reply_spec(simulation.method, card, ctx, over_network=True)
-        values |= {f"up/{key}" for key in spec.meta}
-        for group in spec.groups:
-            for option in group.options:
-                for key, tensor in option.items():
-                    tensors.setdefault(key, []).append(_form(tensor))
+        leaving = [spec]
+        if ctx.summed != "no":
+            size = summand_size(simulation.method.allowed(card, ctx).up, ctx)
+            leaving += [masked_spec(size, Max(MOST_MEMBERS)), opened_spec(Max(MOST_MEMBERS))]
+        for spec in leaving:
+            values |= {f"up/{key}" for key in spec.meta}
+            for group in spec.groups:
+                for option in group.options:
+                    for key, tensor in option.items():
+                        tensors.setdefault(key, []).append(_form(tensor))
     limit = participant.limits.floats
     return {"tensors": tensors, "values": sorted(values), "floats": limit}
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from signal import Signals
+from types import MappingProxyType
+from typing import Any
 
 import tomli_w
 
@@ -30,6 +32,8 @@ ROUNDS = 3
 LEAVING = 60.0  # seconds after the end of the federation
 ENDING = 10.0  # seconds after a polite kill
 
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+
 Say = Callable[[str], None]
 
 
@@ -42,11 +46,18 @@ class Rehearsal:
     lost: list[str]  # what became of those who did not stay until the end
 
 
-def rehearse(out: Path, participants: int, say: Say, *, rounds: int | None = None) -> Rehearsal:
+def rehearse(
+    out: Path,
+    participants: int,
+    say: Say,
+    *,
+    rounds: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Rehearsal:
     """Coordinator and participants, each in processes and a directory of their own."""
     refuse_if_taken(out)
     names = NAMES[:participants]
-    config = federation_of(names, ROUNDS if rounds is None else rounds)
+    config = federation_of(names, ROUNDS if rounds is None else rounds, settings=settings or {})
     homes = {name: out / name for name in names}
     for number, name in enumerate(names):
         write_participant(homes[name], name, number, participants)
@@ -67,7 +78,9 @@ def rehearse(out: Path, participants: int, say: Say, *, rounds: int | None = Non
     return Rehearsal(run, people, [end for end in ends if end])
 
 
-def federation_of(names: tuple[str, ...], rounds: int, port: int = 0) -> Config:
+def federation_of(
+    names: tuple[str, ...], rounds: int, port: int = 0, settings: Mapping[str, Any] = NO_SETTINGS
+) -> Config:
     """Terms for people who share the ten digits."""
     return configure(
         rounds=rounds,
@@ -80,6 +93,7 @@ def federation_of(names: tuple[str, ...], rounds: int, port: int = 0) -> Config:
             "federation.timeout": 120,
             "train.batch_size": 32,
             "method.extractor_epochs": 1,
+            **settings,
         },
     )
 

@@ -112,7 +112,7 @@ class Admission:
                 raise WireError(f"metadata {key!r} is {found!r:.40}, expected {value!r}")
         scores = scores_of(payload)
         scores.check_totals(self.scores.get(task.client, scores))
-        if self.method.averages_parameters:
+        if self.method.averages_parameters and self.ctx.summed == "no":
             self._check_norm(Received(card, payload), task)
 
     def _check_norm(self, upload: Received, task: Task) -> None:

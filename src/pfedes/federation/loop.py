@@ -30,7 +30,7 @@ from pfedes.federation.admission import Admission, Verdict
 from pfedes.federation.estimate import is_big, plan_of
 from pfedes.federation.ledger import Ledger
 from pfedes.federation.listener import Listener
-from pfedes.federation.release import charge, new_state, prospect_of
+from pfedes.federation.release import charge, new_state, prospect_of, summed
 from pfedes.files import writing
 from pfedes.fleet import make_fleet
 from pfedes.fleet.early import dismiss
@@ -304,8 +304,12 @@ class Federation:
         # Step 5: aggregate, unless too few uploads are left to mean anything.
         uploads = admission.accepted()
         ok = len(uploads) >= self.config.fewest_uploads
-        with _blaming(method, "aggregate", ctx.round, self.directory):
-            state = new_state(simulation, ledger, ctx, tasks, uploads) if ok else ledger.state
+        if ok and ctx.summed != "no":
+            verdicts, state = summed(simulation, fleet, ledger, ctx, verdicts)
+            ok = state is not ledger.state
+        else:
+            with _blaming(method, "aggregate", ctx.round, self.directory):
+                state = new_state(simulation, ledger, ctx, tasks, uploads) if ok else ledger.state
         if not state.is_finite():
             log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
             ok, state = False, ledger.state

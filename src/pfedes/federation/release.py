@@ -9,9 +9,11 @@ from hashlib import sha256
 from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State
-from pfedes.core.protocol import Task
+from pfedes.core.protocol import Fleet, Task
+from pfedes.errors import WireError
 from pfedes.federation.admission import Verdict
 from pfedes.federation.ledger import Ledger
+from pfedes.fleet.summing import total_of, with_masked
 from pfedes.methods.base import Received
 from pfedes.methods.contract import check_shared
 from pfedes.population.simulation import Simulation
@@ -30,9 +32,10 @@ def prospect_of(
     Raises a MethodError if what is shared cannot be protected.
     """
     privacy, train = simulation.config.privacy, simulation.config.train
+    if privacy.noisy or privacy.secure_sum:
+        check_shared(simulation.method.name, state, tasks)
     if not privacy.noisy:
         return None
-    check_shared(simulation.method.name, state, tasks)
     uploads = train.selected(len(cards))
     releases = math.ceil(train.rounds * uploads / len(cards))
     prospect = Prospect(privacy, releases, uploads, state.floats)
@@ -64,6 +67,42 @@ def new_state(
     }
     ledger.record(ctx.round, digest_of(changes), changes)
     return method.moved(ledger.state, mechanism.mean(changes, ctx.round), ctx)
+
+
+def summed(
+    simulation: Simulation,
+    fleet: Fleet,
+    ledger: Ledger,
+    ctx: Context,
+    verdicts: Sequence[Verdict],
+) -> tuple[list[Verdict], State]:
+    """The state moved by the mean of a secure sum; the state as it is if there is no such sum.
+
+    Who was accepted and is not in the sum has failed after all.
+    """
+    replies = [v.reply for v in verdicts if v.status == "ok" and v.reply is not None]
+    try:
+        total = total_of(fleet, ctx.round, replies)
+        change = simulation.mechanism().mean_of(total.values, len(total.names))
+    except WireError as error:
+        log.warning("round %d: there is no sum: %s", ctx.round, error)
+        return [_left_out(verdict) for verdict in verdicts], ledger.state
+    if ledger.budget is not None:
+        ledger.record(ctx.round, digest_of({"sum": total.values}), total.names)
+    judged = [
+        replace(verdict, reply=with_masked(verdict.reply, total))
+        if verdict.reply is not None and verdict.task.client in total.names
+        else _left_out(verdict)
+        for verdict in verdicts
+    ]
+    return judged, simulation.method.moved(ledger.state, change, ctx)
+
+
+def _left_out(verdict: Verdict) -> Verdict:
+    """Of a client that was ready and is not in the sum."""
+    if verdict.status != "ok":
+        return verdict
+    return replace(verdict, status="failed", reason="not in the secure sum", code="failed")
 
 
 def charge(ledger: Ledger, round: int, verdicts: Sequence[Verdict]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pfedes.core.protocol import WITHHELD
+from pfedes.core.protocol import MEMBER_META, WITHHELD
 from pfedes.federation.admission import Verdict, scores_of
 from pfedes.results.summary import COUNTERS, Row, mean_accuracy, mean_validation, total
 from pfedes.store.manifest import Standing
@@ -46,6 +46,7 @@ def client_row(verdict: Verdict) -> Row:
 BOOKKEEPING = {
     *("run", "round", "base", "samples", "state"),
     *("val_correct", "val_total", "test_correct", "test_total"),
+    *MEMBER_META,
 }
 
 

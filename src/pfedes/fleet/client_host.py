@@ -20,9 +20,19 @@ from pfedes.config.earlier_digests import earlier_local_digest
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.flops import FlopMeter
-from pfedes.core.payload import Payload, Value
-from pfedes.core.protocol import REPLY_META, WITHHELD, Failure, FailureCode, Reply, Scored, Task
-from pfedes.core.wire import WireSpec
+from pfedes.core.payload import Payload, TensorSpec, Value
+from pfedes.core.protocol import (
+    MEMBER_META,
+    REPLY_META,
+    SUMMAND,
+    WITHHELD,
+    Failure,
+    FailureCode,
+    Reply,
+    Scored,
+    Task,
+)
+from pfedes.core.wire import WireSpec, required
 from pfedes.errors import (
     DamageError,
     DiskError,
@@ -39,7 +49,7 @@ from pfedes.methods.base import Method, in_one_line
 from pfedes.methods.contract import check_metadata
 from pfedes.population.base import Population
 from pfedes.population.simulation import Simulation
-from pfedes.privacy.mechanism import SimulatedPrivacy
+from pfedes.privacy.mechanism import Mechanism, SimulatedPrivacy
 from pfedes.privacy.own import OwnPrivacy
 from pfedes.store.client_store import ClientStore, Version
 
@@ -66,8 +76,10 @@ class ClientHost:
         settings: str,
         earlier_settings: str = "",
         privacy: OwnPrivacy | SimulatedPrivacy | None = None,
+        summing: Mechanism | None = None,
     ) -> None:
-        """`privacy` is what clips, drowns and counts changes before they leave, where it is needed.
+        """`privacy` is what clips, drowns and counts changes before they leave, where it is needed;
+        `summing` makes them whole numbers that are added up.
 
         `settings` identifies what shapes a client's work: other settings, another answer.
 
@@ -80,6 +92,7 @@ class ClientHost:
         self.settings = settings
         self.earlier_settings = earlier_settings
         self.privacy = privacy
+        self.summing = summing
         self._resident: dict[str, nn.Module] = {}
         self._known_flops: dict[Hashable, Fraction] = {}
 
@@ -174,6 +187,11 @@ class ClientHost:
         if self.privacy is not None:
             sent = task.download.tensors
             tensors = self.privacy.leaving(task.run, task.client, task.round, tensors, sent)
+        if self.summing is not None:
+            summand = self.summing.summand(
+                task.client, task.round, tensors, task.download.tensors, len(client.train)
+            )
+            tensors = {SUMMAND: torch.from_numpy(summand)}
         reply = Payload(
             tensors,
             {
@@ -335,7 +353,19 @@ def reply_spec(
     up = method.allowed(card, ctx).up
     stays = WITHHELD if over_network else frozenset()
     common = {name: spec for name, spec in REPLY_META.items() if name not in stays}
-    return WireSpec(up.groups, {**common, **up.meta})
+    if ctx.summed == "no":
+        return WireSpec(up.groups, {**common, **up.meta})
+    if over_network:
+        return WireSpec((), {**common, **up.meta, **MEMBER_META})
+    summand = {SUMMAND: TensorSpec((summand_size(up, ctx),), torch.int64)}
+    return WireSpec((required(summand),), {**common, **up.meta})
+
+
+def summand_size(up: WireSpec, ctx: Context) -> int:
+    """How many whole numbers a client adds to a secure sum."""
+    forms = [form for group in up.groups for form in group.options[0].values()]
+    numbers = sum(form.most_bytes // form.dtype.itemsize for form in forms)
+    return numbers + 1 if ctx.summed == "by samples" else numbers
 
 
 def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
@@ -345,6 +375,7 @@ def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
         *(simulation.population, simulation.method, simulation.context, store),
         *settings,
         privacy=_privacy_of(simulation, store),
+        summing=simulation.mechanism() if simulation.config.privacy.secure_sum else None,
     )
 
 

@@ -66,6 +66,7 @@ class Simulation:
             pool=self.config.models.pool,
             after_aggregation=self.config.evaluate.after_aggregation,
             max_share=self.config.max_share,
+            summed=self.config.privacy.summed,
         )
 
     def mechanism(self, key: Callable[[str], bytes] | None = None, run: str = "") -> Mechanism:
@@ -76,26 +77,31 @@ class Simulation:
     def _check_privacy(self) -> None:
         """Refuses what would be promised in vain, before anything is trained."""
         config, privacy, name = self.config, self.config.privacy, self.method.name
-        if privacy.secure_sum:
-            raise ConfigError("privacy.secure_sum: this version of pfedes has no secure sum yet")
         if privacy.metadata != "all":
             raise ConfigError("privacy.metadata: this version of pfedes can only send 'all'")
-        if not privacy.noisy:
+        if not (privacy.noisy or privacy.secure_sum):
             return
         if not self.method.additive:
             others = ", ".join(sorted(n for n, kind in METHODS.items() if kind().additive))
             raise MethodError(
-                f"{name} cannot be protected by noise: its clients send more, or something else, "
-                f"than a change of what all share. privacy.mode serves {others}"
+                f"{name} cannot be protected by noise or a secure sum: its clients send more, or "
+                f"something else, than a change of what all share. [privacy] serves {others}"
             )
+        what = "secure_sum" if privacy.secure_sum else f"mode = {privacy.mode!r}"
         if privacy.mode != "local" and not config.aggregation.is_plain:
             raise ConfigError(
-                f"privacy.mode = {privacy.mode!r}: changes are clipped and summed, so that "
+                f"privacy.{what}: changes are clipped and summed, so that "
                 "aggregation.kind must be 'mean' and aggregation.max_norm 0"
             )
+        if not privacy.noisy:
+            return
         if config.train.patience:
             raise ConfigError(
                 "train.patience must be 0 with [privacy]: when a run stops would tell about data"
+            )
+        if self.over_network and privacy.mode == "distributed":
+            raise ConfigError(
+                "privacy.mode = 'distributed' is not there yet for federations, only here"
             )
         check_affordable(privacy, config.clients)
 

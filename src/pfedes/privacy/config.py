@@ -66,6 +66,13 @@ class PrivacyConfig(Section):
         lowered = not promise.epsilon or 0 < self.epsilon <= promise.epsilon
         return lowered and self == promise.model_copy(update=said)
 
+    @property
+    def summed(self) -> Literal["no", "by samples", "alike"]:
+        """Whether clients send whole numbers to be added up, and what each counts in the sum."""
+        if not self.secure_sum:
+            return "no"
+        return "alike" if self.noisy else "by samples"
+
     def settled(self, releases: int) -> Self:
         """With the noise fixed by which so many releases cost a client at most epsilon."""
         if not self.noisy or self.noise:

@@ -1,5 +1,6 @@
 """Where changes are clipped and noise is added: at the server, at the clients, or at both."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -7,8 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from pfedes.core.seeding import Streams
+from pfedes.errors import WireError
 from pfedes.privacy.config import PrivacyConfig
 from pfedes.privacy.encoding import (
+    ONE,
     Real,
     Whole,
     change_of,
@@ -16,8 +19,14 @@ from pfedes.privacy.encoding import (
     digest_of,
     encoded,
     moved_by,
+    squared_norm,
 )
 from pfedes.privacy.noise import KEY_BYTES, gaussian, stream_of_release, variance_of
+
+MOST_WEIGHT = 2**24
+"""Samples that a client counts for at most: 1,024 clients then add up without overflow."""
+
+MOST_DEVIATIONS = 4  # of the noise in a sum, by its length: more is as good as impossible
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,39 @@ class Mechanism:
         change = decoded(self.contribution(client, round, upload, download), self.config.clip)
         moved = moved_by(download, change)
         return {name: moved[name] for name in upload}
+
+    def summand(
+        self,
+        client: str,
+        round: int,
+        upload: Mapping[str, Tensor],
+        download: Mapping[str, Tensor],
+        samples: int,
+    ) -> Whole:
+        """What a client adds to a secure sum: its clipped change, with its part of the noise.
+
+        Without noise it counts by its samples, whose number is the last one.
+        """
+        whole = self.contribution(client, round, upload, download)
+        if self.config.noisy:
+            return whole
+        weight = min(samples, MOST_WEIGHT)
+        return np.append(whole * weight, np.int64(weight))
+
+    def mean_of(self, total: Whole, clients: int) -> Real:
+        """The mean change, from a secure sum of so many clients' summands; else a WireError.
+
+        No participant can be named for a sum that cannot be right.
+        """
+        weight, change = clients, total
+        if not self.config.noisy:
+            weight, change = int(total[-1]), total[:-1]
+        if not clients <= weight <= clients * MOST_WEIGHT:
+            raise WireError(f"the sum counts {weight} samples of {clients} clients")
+        noise = clients * self.own_variance * len(change)
+        if squared_norm(change) > (ONE * weight + MOST_DEVIATIONS * math.isqrt(noise)) ** 2:
+            raise WireError("the sum is longer than clipped changes can be")
+        return decoded(change, self.config.clip, weight)
 
     def clipped(self, upload: Mapping[str, Tensor], download: Mapping[str, Tensor]) -> Whole:
         """What a change adds to the sum in mode central."""

@@ -13,7 +13,7 @@ from pfedes.report.enhanced import SCALING, enhanced_figure, enhanced_pairs
 from pfedes.report.figures import accuracy_figure, distribution_figure
 from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
 from pfedes.report.holdings import holdings_of
-from pfedes.report.privacy import privacy_facts
+from pfedes.report.privacy import privacy_facts, secure_sum_facts
 from pfedes.report.svg import inline_svg
 from pfedes.report.template import fill
 from pfedes.report.wire import wire_report
@@ -180,11 +180,12 @@ def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _privacy(run: "Run", summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What releases have cost clients; nothing where none has noise."""
+    summed = list(secure_sum_facts(run.config.privacy, elsewhere=run.store.is_elsewhere))
     if "privacy" not in summary:
-        return []
+        return summed
     ended = [("ended", "the budget is spent")] if "ended" in summary else []
     simulated = not run.store.is_elsewhere
-    return [*privacy_facts(summary["privacy"], simulated=simulated), *ended]
+    return [*summed, *privacy_facts(summary["privacy"], simulated=simulated), *ended]
 
 
 def _costs(summary: Mapping[str, Any], tasks: int) -> Iterator[tuple[str, str]]:

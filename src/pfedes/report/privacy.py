@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pfedes.privacy.config import PrivacyConfig
+
 SIMULATED = "that of a simulation: reproducible noise protects nobody"
 
 
@@ -24,3 +26,18 @@ def privacy_facts(
     yield "not covered", "metadata: counts, losses and scores leave as they are"
     if simulated:
         yield "this noise", SIMULATED
+
+
+def secure_sum_facts(privacy: PrivacyConfig, *, elsewhere: bool) -> Iterator[tuple[str, str]]:
+    """What the server saw of changes, if it saw sums of them alone."""
+    if not privacy.secure_sum:
+        return
+    if not elsewhere:
+        yield "secure sum", "the same integers as with one, added up in the open: a simulation"
+        return
+    yield "secure sum", f"the coordinator saw sums of at least {privacy.least} clients' changes"
+    yield (
+        "protects from",
+        "a coordinator that does not forge participants; from any, those who compared fingerprints",
+    )
+    yield "not covered", "sizes, losses and scores, which leave as they are"

@@ -13,7 +13,7 @@ What was sealed is in one file per round, so that a server that was killed conti
 import base64
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -57,6 +57,7 @@ class Total:
 
     names: tuple[str, ...]
     values: Integers
+    masked: Mapping[str, Integers] = field(default_factory=dict)  # what travelled, by member
 
 
 class Sealed(Section):
@@ -134,12 +135,15 @@ class Collector:
         if self._total is None:
             self._total = self._unmasked(opened)
             self._write()
-        return Total(self.names, self._total)
+        return self._as_total(self._total)
 
     @property
     def known(self) -> Total | None:
         """The sum, if it is known already."""
-        return None if self._total is None else Total(self.names, self._total)
+        return None if self._total is None else self._as_total(self._total)
+
+    def _as_total(self, values: Integers) -> Total:
+        return Total(self.names, values, {name: m.values for name, m in self._masked.items()})
 
     @property
     def needed(self) -> int:

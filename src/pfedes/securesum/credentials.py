@@ -17,7 +17,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import NameOID
 
 from pfedes.errors import DamageError, RefusedError
@@ -41,6 +45,17 @@ def fingerprint(key: rsa.RSAPublicKey) -> str:
     """What people compare: the same for all certificates of one key."""
     data = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{sha256(data).hexdigest()}"
+
+
+def fingerprint_of(path: Path) -> str:
+    """The same, of the public half of a private key in a file."""
+    try:
+        key = load_pem_private_key(read(path), None)
+    except (TypeError, ValueError):
+        key = None
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise DamageError(f"{path} is not the private key of an earlier 'pfedes request'")
+    return fingerprint(key.public_key())
 
 
 def sign_key(

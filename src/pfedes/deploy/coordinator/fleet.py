@@ -14,6 +14,7 @@ from pfedes.core.protocol import Failure, Reply, Scored, Task
 from pfedes.core.wire import WireSpec
 from pfedes.deploy.coordinator.enrolment import Enrolment
 from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.secure_sums import AwayError, SecureSums
 from pfedes.deploy.coordinator.strikes import Strikes
 from pfedes.deploy.participant.handler import REFUSED
 from pfedes.deploy.revocation import read_revocations
@@ -23,12 +24,13 @@ from pfedes.federation.admission import printable
 from pfedes.federation.listener import Listener
 from pfedes.federation.loop import Federation, uniform
 from pfedes.files import parse_json, read, write_atomically
-from pfedes.fleet.client_host import reply_spec
+from pfedes.fleet.client_host import reply_spec, summand_size
 from pfedes.fleet.messages import Answer, from_task, to_answer
 from pfedes.formatting import counted
 from pfedes.population.simulation import Simulation
 from pfedes.results.run import Run, open_run
 from pfedes.results.summary import Row
+from pfedes.securesum.collector import Total
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,10 @@ class FlareFleet:
         self.refusals: dict[str, str] = {}
         self._final: set[str] = set()  # whose refusals nothing can change in this job
         self._expected: dict[str, WireSpec] = {}
+        self._tasks: Sequence[Task] = ()
+        least, timeout = config.privacy.least, config.federation.timeout
+        self._sums = SecureSums(layout, self._ask_members, least, timeout)
+        self._sums.forget(but=self.next)
 
     def expected(self, site: str) -> WireSpec:
         """The tensors that a site's answer may bring: none, unless it was asked for an upload."""
@@ -109,6 +115,7 @@ class FlareFleet:
     def move_on(self, round: int) -> None:
         """Another round is to be done: pauses may be over."""
         before, self.next = self.strikes.paused(self.next), round
+        self._sums.forget(but=round)
         for name in sorted(before - self.strikes.paused(round)):
             log.info("%s's pause is over: it is asked again from round %d on", name, round)
 
@@ -144,6 +151,10 @@ class FlareFleet:
         return [self._cards[name] for name in sorted(self._cards)]
 
     def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
+        self._tasks = tasks
+        if tasks and (sealed := self._sums.replies(tasks)) is not None:
+            yield from sealed
+            return
         answered = []
         for answer in self._carry("answer", tasks):
             assert not isinstance(answer, Scored | DiskError)
@@ -151,6 +162,37 @@ class FlareFleet:
                 answered.append(answer.client)
             yield answer
         self.strikes.answered(answered)
+
+    def total(self, round: int, replies: Sequence[Reply]) -> Total:
+        """The secure sum of what these participants have ready."""
+        ctx = self._simulation.context(round)
+        up = self._simulation.method.allowed(self._cards[replies[0].client], ctx).up
+        try:
+            return self._sums.total(self._tasks, replies, summand_size(up, ctx))
+        except AwayError as error:
+            raise CalledOffError(str(error)) from None
+
+    def _ask_members(
+        self, messages: Mapping[str, Payload], expected: WireSpec
+    ) -> Iterator[tuple[str, Payload]]:
+        """What members of a sum answer; who answers something else is as good as silent."""
+        asked = {name: message for name, message in messages.items() if name in self.reachable}
+        self._expected = dict.fromkeys(asked, expected)
+        for site, message in self._ask(asked, self._timeout):
+            if isinstance(message, NoMessage):
+                self._miss(site, message)
+                log.warning("%s is not in the sum: %s", site, message.why)
+                continue
+            answer = _said(site, message)
+            try:
+                if not isinstance(answer, Reply):
+                    raise WireError(getattr(answer, "reason", "it answered something else"))
+                expected.check(answer.payload)
+            except WireError as error:
+                log.warning("%s is not in the sum: %s", site, printable(str(error)))
+                continue
+            yield site, answer.payload
+        self._expected = {}
 
     def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
         for answer in self._carry("score", tasks):
@@ -162,6 +204,9 @@ class FlareFleet:
 
     def select(self, names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
         """As in a simulation, of those who can be reached and are not paused."""
+        run = begun(self._layout)
+        if run is not None and (sealed := self._sums.selected(run.manifest.run, self.next)):
+            return sealed
         able = [name for name in names if name in self.reachable]
         paused = self.strikes.paused(self.next)
         there = [name for name in able if name not in paused]

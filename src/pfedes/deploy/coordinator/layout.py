@@ -10,6 +10,7 @@ DIR/
     admin/             the keys by which jobs are submitted
     job/               the job: three files that name classes of pfedes, and no code
     run/               the run directory, as of any simulation
+    sums/              of the present round, what was masked and is not summed yet
     presence.json      who is connected, and who is in the present job
     told.json          who was told the end of which run, after which round
     awaited.json       who has not answered yet in the present round
@@ -69,6 +70,7 @@ class Layout:
         self.admin = directory / "admin"
         self.job = directory / "job"
         self.run = directory / "run"
+        self.sums = directory / "sums"
         self.told = directory / "told.json"
         self.awaited_file = directory / "awaited.json"
         self.trouble = directory / "trouble.txt"

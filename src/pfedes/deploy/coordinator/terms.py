@@ -38,7 +38,8 @@ def with_norm(config: Config, before: Config | None = None) -> Config:
     A federation that is here already (`before`) keeps its own.
     """
     # Where changes are clipped and summed, no norm needs another bound, and none is allowed.
-    if "max_norm" in config.aggregation.model_fields_set or config.privacy.mode == "central":
+    clipped = config.privacy.mode == "central" or config.privacy.secure_sum
+    if "max_norm" in config.aggregation.model_fields_set or clipped:
         return config
     method = method_class(config.method.name)(config.method)
     largest = LARGEST_CHANGES.get(method.name, 0.0) if method.averages_parameters else 0.0

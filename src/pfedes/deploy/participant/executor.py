@@ -17,6 +17,7 @@ from pfedes.core.payload import Payload
 from pfedes.deploy.messages import to_payload, to_shareable
 from pfedes.deploy.participant.handler import ParticipantHandler
 from pfedes.deploy.participant.site_files import read_site
+from pfedes.deploy.participant.sum_part import read_identity
 from pfedes.store.lock import locked
 from pfedes.store.log import logging_into
 
@@ -54,8 +55,10 @@ class Site(Executor):  # type: ignore[misc]  # FLARE has no types
     def _seated(self, fl_ctx: FLContext) -> ParticipantHandler:
         """The guest, once nobody else works in the participant's directory."""
         if self._guest is None:
-            site = read_site(Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)))
-            guest = ParticipantHandler(site.participant, site.terms, site.privacy)
+            workspace = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))
+            site = read_site(workspace)
+            identity = read_identity(workspace) if site.privacy.secure_sum else None
+            guest = ParticipantHandler(site.participant, site.terms, site.privacy, identity)
             guest.seat.make()
             self._open.enter_context(logging_into(guest.seat.directory / "join.log"))
             self._open.enter_context(locked(guest.seat.state))

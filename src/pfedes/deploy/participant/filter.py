@@ -16,10 +16,12 @@ from torch import Tensor
 
 from pfedes.core.payload import Value
 from pfedes.deploy.messages import to_payload, to_shareable
+from pfedes.deploy.sum_messages import UNCOUNTED
 from pfedes.errors import WireError
 
-CARD = "up/card"
+CARD, SIGNATURE = "up/card", "up/sum_signature"
 LONGEST = 1_000_000  # characters of metadata: a card may name every tensor of a model
+LONGEST_SIGNATURE = 1024  # characters
 LONGEST_TEXT = 128  # of every other value: names, digests, versions
 LONGEST_LIST = 10_000  # numbers: versions, or classes with their counts
 LARGEST = 2**80
@@ -46,13 +48,15 @@ class OnlyAgreed(Filter):  # type: ignore[misc]  # FLARE has no types
         if foreign := set(payload.meta) - self.values:
             raise WireError(f"{min(foreign)} is not on the list of what may leave")
         for name, value in payload.meta.items():
-            if not _is_short(value, LONGEST if name == CARD else LONGEST_TEXT):
+            longest = {CARD: LONGEST, SIGNATURE: LONGEST_SIGNATURE}.get(name, LONGEST_TEXT)
+            if not _is_short(value, longest):
                 raise WireError(f"{name} is longer than anything that may leave under that name")
         for name, tensor in payload.tensors.items():
             if not any(_admits(form, tensor) for form in self.tensors.get(name, [])):
                 raise WireError(f"{name} is not on the list of what may leave")
-        if self.floats and payload.floats > self.floats:
-            raise WireError(f"{payload.floats} numbers would leave, {self.floats} may")
+        floats = sum(t.numel() for name, t in payload.tensors.items() if name not in UNCOUNTED)
+        if self.floats and floats > self.floats:
+            raise WireError(f"{floats} numbers would leave, {self.floats} may")
         return to_shareable(payload)  # anew: what else the envelope may have held stays here
 
 

@@ -21,6 +21,8 @@ from pfedes.core.protocol import WITHHELD, Failure, FailureCode, Reply, Scored, 
 from pfedes.core.scores import Scores
 from pfedes.deploy.participant.standing import Measured, ParticipantRecord
 from pfedes.deploy.participant.state import ParticipantState
+from pfedes.deploy.participant.sum_part import Identity, SumPart
+from pfedes.deploy.sum_messages import MASK, OPEN
 from pfedes.deploy.versions import check_versions, own_versions
 from pfedes.errors import ConfigError, DamageError, DiskError, PfedesError, StoreError, WireError
 from pfedes.federation.admission import scores_of
@@ -59,12 +61,20 @@ class ParticipantHandler:
         participant: Participant,
         agreed: FederationConfig,
         promised: PrivacyConfig = PrivacyConfig(),  # noqa: B008 (frozen)
+        identity: Identity | None = None,
     ) -> None:
-        """`agreed` are the terms that the participant saw when it joined, `promised` the noise."""
+        """`agreed` are the terms that the participant saw when it joined, `promised` the privacy.
+
+        A secure sum needs its `identity`.
+        """
         self.participant = participant
         self.agreed = agreed
         self.promised = promised
         self.seat = ParticipantState(Path(participant.state))
+        self._sums: SumPart | None = None
+        if promised.secure_sum and identity is not None:
+            place = self.seat.state / "sum"
+            self._sums = SumPart(participant, identity, promised.least, place)
         self._worker: Worker | None = None
         self._is_enrolled = False
         self._sends_parameters = False
@@ -98,6 +108,8 @@ class ParticipantHandler:
             return self._enroll(str(message.meta.get("config")))
         if kind == "hello":  # whether it is still at work: no longer, or it would not hear this
             return Reply(self.participant.name, Payload({}, {"noted": 0}))
+        if kind in (MASK, OPEN) and self._sums is not None:
+            return self._sums.answer(kind, message, self.seat.clients)
         if kind not in ("answer", "score", "notice"):
             raise WireError(f"a message of an unknown kind, {kind!r:.40}")
         task = _task(message)
@@ -117,6 +129,8 @@ class ParticipantHandler:
             self.seat.answers.add(task, answer.payload)
             self.seat.write_last(task.download)
             answer = replace(answer, payload=self._without_own(answer.payload))
+            if self._sums is not None:
+                answer = self._sums.in_place_of(answer)
         return answer
 
     def _check_account(self, task: Task) -> None:
@@ -227,6 +241,8 @@ class ParticipantHandler:
                 self.seat.write_measured(record, task.download)
             last = {"finished": True, "round": task.round}
             self.seat.write_record(record.model_copy(update=last))
+            if self._sums is not None:
+                self._sums.forget(task.run)
             log.info("the federation is finished; version %d was accepted", task.base)
         return answer
 

@@ -1,6 +1,7 @@
 """The participant: from a kit and a participant.toml to a site that waits for a federation."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -8,6 +9,7 @@ from pfedes.config.participant import Participant
 from pfedes.deploy.certificates import parse_certificate
 from pfedes.deploy.flare_config import write_site
 from pfedes.deploy.kit import Kit, read_kit
+from pfedes.deploy.participant.site_files import key_of
 from pfedes.deploy.participant.standing import JOIN_LOCK
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.participant.waiting import WAITING, Say, Waiting
@@ -51,8 +53,26 @@ class Joining:
             log.warning("%s", line)
         with alone(self.seat.directory / JOIN_LOCK, taken) as lock:
             write_site(self.waiting.workspace, self.kit, self._key(), self.participant)
+            if self.kit.terms.privacy.secure_sum:
+                for line in self._about_sums():
+                    self.say(line)
             self.say(f"everything that leaves is listed in {self.seat.sent_file}")
             again(lock, **{WAITING: self.waiting.model_dump_json()})
+
+    def _about_sums(self) -> Iterator[str]:
+        """By what the others know this participant, and what its secure sums rest on."""
+        print = f"sha256:{parse_certificate(self.kit.certificate).key_id}"
+        yield f"your fingerprint, for the others' [peers]: {print}"
+        if self.kit.key is not None:
+            yield (
+                "the coordinator made your key: the secure sum protects only from one that did not "
+                "keep it; see 'pfedes request'"
+            )
+        if not self.participant.peers:
+            yield (
+                "your file has no [peers]: the secure sum protects only from a coordinator that "
+                "does not forge participants; compare fingerprints, and put them there"
+            )
 
     def _key(self) -> bytes:
         """The kit's key, or the one that was made here and has never been elsewhere."""
@@ -64,13 +84,6 @@ class Joining:
         key = read(own)
         self.kit.check_key(own, key)
         return key
-
-
-def key_of(participant: Participant) -> Path:
-    """Where a participant keeps a key that it made itself."""
-    if not participant.state:
-        raise ConfigError(f"{participant.name}: state = '...' must name a directory for its models")
-    return Path(participant.state) / "site.key"
 
 
 def _fitting(participant: Participant, kit: Kit) -> Participant:

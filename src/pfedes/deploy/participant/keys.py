@@ -15,6 +15,7 @@ from nvflare.lighter.utils import Identity, generate_cert, load_private_key, ser
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.errors import DamageError, StoreError
 from pfedes.files import make_private_directory, parse_json, read, write_atomically, writing
+from pfedes.securesum.credentials import fingerprint
 
 VALID_DAYS = 360  # as FLARE's own
 KEY_BITS = 2048
@@ -28,10 +29,10 @@ class Request:
     key: CertificatePublicKeyTypes
 
 
-def write_request(name: str, key: Path, request: Path) -> None:
+def write_request(name: str, key: Path, request: Path) -> str:
     """The request that others may see, for a private key that is made if there is none.
 
-    A new key would make a kit for the old one useless.
+    A new key would make a kit for the old one useless. Returns the key's fingerprint.
     """
     private = _read_key(key) if key.exists() else _make_key(key)
     signed = (
@@ -41,6 +42,7 @@ def write_request(name: str, key: Path, request: Path) -> None:
     )
     with writing(request):
         request.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    return fingerprint(private.public_key())
 
 
 def _make_key(path: Path) -> rsa.RSAPrivateKey:

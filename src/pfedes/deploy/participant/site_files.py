@@ -7,6 +7,7 @@ from pathlib import Path
 from pfedes.config import configure
 from pfedes.config.federation import FederationConfig
 from pfedes.config.participant import Participant
+from pfedes.errors import ConfigError
 from pfedes.privacy.config import PrivacyConfig
 
 PARTICIPANT = Path("local") / "participant.json"
@@ -20,6 +21,13 @@ class SiteFiles:
     participant: Participant
     terms: FederationConfig
     privacy: PrivacyConfig
+
+
+def key_of(participant: Participant) -> Path:
+    """Where a participant keeps a key that it made itself."""
+    if not participant.state:
+        raise ConfigError(f"{participant.name}: state = '...' must name a directory for its models")
+    return Path(participant.state) / "site.key"
 
 
 def read_site(workspace: Path) -> SiteFiles:
