@@ -8,6 +8,7 @@ SECTIONS = [
     "What was run",
     "Accuracy over rounds",
     "Clients",
+    "Class by class",
     "Partition",
     "What may leave each client, and what was sent",
     "Costs",

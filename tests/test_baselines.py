@@ -363,11 +363,11 @@ def test_class_means_by_hand() -> None:
 
 def test_fd_loss_by_hand() -> None:
     """Two samples, a target for the first one's label only; the divisor is the batch."""
-    logits, labels = torch.zeros(2, 3), torch.tensor([1, 0])
+    logits, batch = torch.zeros(2, 3), Batch(torch.zeros(2), torch.tensor([1, 0]))
     targets = table({1: [0.5, 0.5, 0.0]}, "targets")
     expected = math.log(3) + 2.0 * math.log(3) / 2
-    assert distilled_loss(logits, labels, targets, 2.0).item() == pytest.approx(expected)
-    assert distilled_loss(logits, labels, table({}, "targets"), 2.0).item() == pytest.approx(
+    assert distilled_loss(logits, batch, targets, 2.0).item() == pytest.approx(expected)
+    assert distilled_loss(logits, batch, table({}, "targets"), 2.0).item() == pytest.approx(
         math.log(3)
     )
 
@@ -394,10 +394,10 @@ def test_fd_leaves_out_the_own_report_and_keeps_the_latest() -> None:
 
 def test_fedproto_loss_by_hand() -> None:
     rep = torch.tensor([[1.0, 3.0], [7.0, 7.0]])
-    logits, labels = torch.zeros(2, 3), torch.tensor([2, 0])
+    logits, batch = torch.zeros(2, 3), Batch(rep, torch.tensor([2, 0]))
     prototypes = table({2: [0.0, 1.0]}, "prototypes")
     expected = math.log(3) + 4.0 * ((1 + 4) / 2) / 2  # the second sample has no prototype
-    assert prototype_loss(rep, logits, labels, prototypes, 4.0).item() == pytest.approx(expected)
+    assert prototype_loss(rep, logits, batch, prototypes, 4.0).item() == pytest.approx(expected)
 
 
 def proto_upload(name: str, rows: dict[int, list[float]], counts: list[int]) -> Received:
@@ -581,7 +581,7 @@ def test_soft_cross_entropy_matches_torch() -> None:
     rows = {y: torch.randn(3).softmax(0).tolist() for y in range(3)}
     soft = torch.tensor([rows[int(y)] for y in labels])
     expected = F.cross_entropy(logits, labels) + 0.3 * F.cross_entropy(logits, soft)
-    found = distilled_loss(logits, labels, table(rows, "targets"), 0.3)
+    found = distilled_loss(logits, Batch(logits, labels), table(rows, "targets"), 0.3)
     torch.testing.assert_close(found, expected)
 
 

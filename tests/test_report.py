@@ -93,13 +93,14 @@ def test_the_numbers_are_those_of_the_run(page: Page, finished: Path) -> None:
 
 def test_pictures_are_described(page: Page, finished: Path) -> None:
     initial = f"{100 * open_run(finished).manifest.initial_accuracy:.2f} %"
-    accuracy, distribution, partition, enhanced = page.pictures
+    accuracy, distribution, classes, partition, enhanced = page.pictures
     assert initial in accuracy
     assert "Histogram" in distribution
+    assert "were called what they are" in classes
     assert "table below" in partition
     assert "classes 0, 2, 4, 7, 9" in enhanced
     html = (finished / "report.html").read_text()
-    assert html.count("<svg") == 4
+    assert html.count("<svg") == 5
     assert html.count("data:image/png") == 1
     assert "currentColor" in html
     assert "var(--blue)" in html

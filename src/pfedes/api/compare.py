@@ -120,8 +120,7 @@ class ComparisonPlan:
             method_class(name)
         if against is not None and against not in methods:
             raise ConfigError(unknown("method to compare against", against, methods))
-        source = config.data.source.partition(":")[0]
-        self.directory = out or free_directory(f"compare-{source}")
+        self.directory = out or free_directory(f"compare-{config.data_name}")
         if self.directory.exists() and not self.directory.is_dir():
             raise StoreError(
                 f"{self.directory} exists and is not a directory: choose another --out"

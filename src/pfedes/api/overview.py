@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pfedes.api.spectator import Spectator
 from pfedes.formatting import percent
+from pfedes.results.classwise import warning_of
 from pfedes.sweep.cells import Cell, Outcome
 
 
@@ -42,4 +43,6 @@ class Overview:
         else:
             summary = outcome.run.summary
             text = f"{percent(summary['mean_accuracy'])} in {summary['seconds']:.0f} s"
+            if warning := warning_of(outcome.run):
+                text += f"; {warning}"
         self.spectator.bars.say(f"{outcome.cell.name}: {text}")

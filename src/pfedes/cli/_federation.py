@@ -6,6 +6,7 @@ from pfedes.cli._display import facts, output
 from pfedes.deploy.participant.baseline import trained_alone
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.formatting import computed, percent
+from pfedes.results.classwise import rows_of
 from pfedes.results.run import Run
 
 
@@ -32,6 +33,7 @@ def show_seat(seat: ParticipantState) -> None:
     rows = {"accuracy": f"{percent(record.scores.accuracy)} of its own test samples"}
     if record.before is not None:
         rows["accuracy"] += f", {percent(record.before.accuracy)} before"
+    rows |= rows_of(record.scores, seat.config.federation.classes)
     numbers = sum(line["floats"] for line in seat.sent())
     rows["sent"] = f"{numbers:,} numbers, listed in {seat.sent_file}"
     if answers := [answer for answer in seat.answers.all() if answer.run == record.run]:

@@ -12,6 +12,7 @@ from pfedes.cli._model import chosen_model
 from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, TrustCode
 from pfedes.export import check_place, export_model
 from pfedes.formatting import percent
+from pfedes.results.classwise import rows_of
 
 
 def export(
@@ -66,6 +67,7 @@ def write_export(
     rows = {
         "model": f"{facts.architecture} of {facts.client} after round {facts.round}{chosen}",
         "accuracy": f"{percent(facts.scores.accuracy)} of its own test samples",
+        **rows_of(facts.scores, personal.class_names),
         "files": ", ".join(sorted(path.name for path in place.iterdir())),
         "how to use it": str(place / "README.md"),
     }

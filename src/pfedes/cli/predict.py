@@ -15,6 +15,7 @@ from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, Trust
 from pfedes.errors import ConfigError, DiskError
 from pfedes.files import publish
 from pfedes.formatting import listed, percent
+from pfedes.results.classwise import one_class_words
 from pfedes.results.personal import PersonalModel, Prediction
 from pfedes.results.table import Table
 
@@ -145,9 +146,11 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
     output().print(table)
     facts = personal.facts
     known, all_of_them = facts.classes, len(personal.class_names)
+    warning = one_class_words(facts.scores.test, personal.class_names)
     output().print(
         f"by {facts.client}'s {facts.architecture} after round {facts.round}: "
-        f"{percent(facts.scores.accuracy)} right on its own test samples; trained on "
+        f"{percent(facts.scores.accuracy)} right on its own test samples; "
+        f"{f'the model {_printable(warning)}; ' if warning else ''}trained on "
         f"{len(known)} of {all_of_them} classes ({_printable(listed(known, MOST_CLASSES))})",
         soft_wrap=True,
     )

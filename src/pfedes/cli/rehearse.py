@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from pfedes.cli._display import output
@@ -16,6 +17,7 @@ from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.rehearsal import rehearse as rehearse_federation
 from pfedes.errors import FailedRunError
 from pfedes.formatting import percent
+from pfedes.results.classwise import one_class_words
 
 
 def rehearse(
@@ -47,15 +49,18 @@ def show_rehearsal(
             )
     except KeyboardInterrupt:
         raise Interrupted("stopped") from None
-    table = Table("participant", "model", "before", "after", "sent", box=None, pad_edge=False)
+    columns = ("participant", "model", "before", "after", "balanced", "sent", "note")
+    table = Table(*columns, box=None, pad_edge=False)
     for name, model, seat in rehearsal.people:
         record = seat.record()
         if record is None or record.before is None or record.scores is None:
-            table.add_row(name, model, "-", "-", "-")
+            table.add_row(name, model, *["-"] * (len(columns) - 2))
             continue
         sent = sum(line["floats"] for line in seat.sent())
         before, after = percent(record.before.accuracy), percent(record.scores.accuracy)
-        table.add_row(name, model, before, after, f"{sent:,} numbers")
+        balanced = percent(record.scores.by("balanced_accuracy"))
+        note = escape(one_class_words(record.scores.test, seat.config.federation.classes))
+        table.add_row(name, model, before, after, balanced, f"{sent:,} numbers", note)
     output().print(table)
     output().print(f"report: {rehearsal.run.directory / 'report.html'}", soft_wrap=True)
     if rehearsal.lost:

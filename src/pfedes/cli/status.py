@@ -15,6 +15,7 @@ from pfedes.deploy.hardening.version import check_version
 from pfedes.deploy.participant.standing import ParticipantRecord
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.formatting import counted, percent
+from pfedes.results.classwise import rows_of
 
 
 def status(
@@ -81,6 +82,7 @@ def _show_participant(seat: ParticipantState, *, json: bool) -> None:
         "round": f"{record.round}{', finished' if record.finished else ''}",
         "accepted": f"version {record.accepted}" if record.accepted else "none yet",
         "accuracy": "-" if accuracy is None else f"{percent(accuracy)} of its own test samples",
+        **(rows_of(record.scores, seat.config.federation.classes) if record.scores else {}),
         "sent": f"{counted(len(lines), 'message')} with {numbers:,} numbers",
         "listed in": str(seat.sent_file),
     }

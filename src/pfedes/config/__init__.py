@@ -22,10 +22,11 @@ from pfedes.config.participant import FOLDER, Participant, participant_from, rea
 from pfedes.config.runtime import RuntimeConfig
 from pfedes.core.aggregation import AggregationConfig
 from pfedes.core.context import TrainConfig
+from pfedes.core.measures import Metric
 from pfedes.core.precision import Precision
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
-from pfedes.data.tables import TableConfig, is_table, table_in
+from pfedes.data.tables import TableConfig, file_in, is_file
 from pfedes.errors import ConfigError
 from pfedes.files import at_home
 from pfedes.methods import METHODS, make_known, method_class
@@ -87,6 +88,17 @@ class Config(Section):
     def brings_own(self) -> bool:
         """Whether participants bring their own data, so that nothing is partitioned."""
         return bool(self.participants or self.federation.participants)
+
+    @property
+    def data_name(self) -> str:
+        """What directories of runs are called after."""
+        return "own" if self.brings_own else self.data.source.partition(":")[0]
+
+    @property
+    def metric(self) -> Metric:
+        """What chooses the best round. Participants elsewhere tell how many were right alone."""
+        elsewhere = self.federation.participants and not self.participants
+        return "accuracy" if elsewhere else self.evaluate.metric
 
     @property
     def max_share(self) -> float:
@@ -442,8 +454,8 @@ def _make_paths_absolute(tree: Mapping[str, Any]) -> None:
         if isinstance(source := section.get("source"), str) and source.startswith(FOLDER):
             path = at_home(source.removeprefix(FOLDER))
             section["source"] = f"{FOLDER}{path.absolute()}"
-        elif isinstance(source, str) and is_table(source):
-            section["source"] = table_in(source, Path())
+        elif isinstance(source, str) and is_file(source):
+            section["source"] = file_in(source, Path())
 
 
 def _read_participants(

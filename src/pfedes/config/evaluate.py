@@ -4,12 +4,18 @@ from typing import Annotated
 
 from pydantic import Field
 
+from pfedes.core.measures import Metric
 from pfedes.section import Section
 
 
 class EvaluateConfig(Section):
     """What is reported."""
 
+    metric: Metric = Field(
+        "accuracy",
+        description="what chooses the best round, by validation, and ends by patience: accuracy | "
+        "balanced_accuracy | macro_f1 | auc",
+    )
     after_aggregation: bool = Field(
         False, description="measure all clients after aggregation (LG-FedAvg differs then)"
     )

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from pfedes.config.limits import Limits
+from pfedes.core.measures import Metric
 from pfedes.core.names import Name
 from pfedes.core.precision import Precision
-from pfedes.data.tables import TableConfig, is_table, table_in
+from pfedes.data.tables import TableConfig, file_in, is_file
 from pfedes.errors import ConfigError, unknown
 from pfedes.files import at_home
 from pfedes.imports import absolute, without_directory
@@ -47,11 +48,14 @@ class Participant(Section):
     model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")
     data: str = Field(
         description="package.module:function, file.py:function, folder:PATH, hf:NAME, csv:FILE, "
-        "parquet:FILE"
+        "parquet:FILE, npz:FILE (as MedMNIST has them)"
     )
     head: str = Field("", description="the model's last linear layer; '' = found by trying it")
     classes: tuple[str, ...] = Field(
         (), description="the names of labels 0, 1, ... in the data; () = the federation's"
+    )
+    labels: Mapping[str, str] = Field(
+        {}, description="what its folders, labels and classes are called in the federation"
     )
     image_size: int = Field(0, ge=0, description="folder and hf: bring images to this size")
     methods: Annotated[tuple[str, ...], AfterValidator(_known)] = Field(
@@ -66,6 +70,11 @@ class Participant(Section):
         "auto", description="where it trains, when it joins"
     )
     threads: int = Field(1, ge=1, description="with how many threads, when it joins")
+    metric: Metric | Literal[""] = Field(
+        "",
+        description="what chooses its best round when it joins: accuracy | balanced_accuracy | "
+        "macro_f1 | auc; '' = the federation's evaluate.metric",
+    )
     compare_alone: bool = Field(
         False, description="at the end also train alone, as long, to see what joining gained"
     )
@@ -81,7 +90,7 @@ class Participant(Section):
     def placeless(self) -> "Participant":
         """The same without the places where its code, data and states lie on its machine."""
         data = FOLDER if self.data.startswith(FOLDER) else without_directory(self.data)
-        if is_table(data):
+        if is_file(data):
             data = data.partition(":")[0] + ":"
         place = {"model": without_directory(self.model), "data": data, "state": ""}
         return self.model_copy(update=place)
@@ -120,8 +129,8 @@ def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Pa
     if (data := participant.data).startswith(FOLDER):
         place = directory / at_home(data.removeprefix(FOLDER))
         found["data"] = f"{FOLDER}{place.absolute()}"
-    elif is_table(data):
-        found["data"] = table_in(data, directory)
+    elif is_file(data):
+        found["data"] = file_in(data, directory)
     if participant.state:
         found["state"] = str((directory / at_home(participant.state)).absolute())
     return participant.model_copy(update=found)

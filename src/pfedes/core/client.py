@@ -9,11 +9,13 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from pfedes.core.flops import FlopMeter
+from pfedes.core.measures import Measures, Tally
 from pfedes.core.names import Name
 from pfedes.core.precision import Precision
 from pfedes.core.samples import Samples
 from pfedes.core.scores import Scores
 from pfedes.core.shapes import Shape
+from pfedes.core.tallying import tally_of
 from pfedes.core.wire import UNBOUNDED
 from pfedes.errors import WireError
 
@@ -162,20 +164,21 @@ class Client:
         Args:
             model: A module that maps a batch of inputs to logits; its mode is left as it was.
         """
-        return Scores(
-            *(_correct(model, self.val), len(self.val)),
-            *(_correct(model, self.test), len(self.test)),
-        )
+        found = Measures(_tally(model, self.val), _tally(model, self.test))
+        val, test = found.val, found.test
+        return Scores(val.correct, val.samples, test.correct, test.samples, found)
 
 
 @torch.no_grad()
-def _correct(model: nn.Module, samples: Samples) -> int:
+def _tally(model: nn.Module, samples: Samples) -> Tally:
+    if not len(samples):
+        return Tally(())
     was_training = model.training
     model.eval()
     try:
-        return sum(
-            int((model(batch.x).argmax(1) == batch.y).sum())
-            for batch in samples.in_order(EVALUATION_BATCH)
-        )
+        outputs = [model(batch.x) for batch in samples.in_order(EVALUATION_BATCH)]
     finally:
         model.train(was_training)
+    # Called where they were computed; then on the CPU, which has doubles.
+    called = torch.cat([output.argmax(1) for output in outputs]).cpu()
+    return tally_of(samples.labels.cpu(), called, torch.cat(outputs).cpu())

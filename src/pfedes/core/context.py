@@ -1,9 +1,9 @@
 """What both sides of a method know about a round, and the settings of local training."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pfedes.core.aggregation import AggregationConfig
 from pfedes.core.flops import FlopMeter
@@ -28,6 +28,14 @@ class TrainConfig(Section):
         "fresh",
         description="momentum at the start of a round: fresh | kept (of what stays at the client)",
     )
+    class_weights: Literal["none", "balanced"] = Field(
+        "none",
+        description="none | balanced: samples of rare classes count more, by their client's counts",
+    )
+    sampler: Literal["shuffled", "balanced"] = Field(
+        "shuffled",
+        description="shuffled | balanced: an epoch sees equally many samples of each own class",
+    )
     min_uploads: int = Field(1, ge=1, description="a round with fewer valid uploads has failed")
     patience: int = Field(
         0, ge=0, description="stop after so many rounds without better validation; 0 = never"
@@ -35,6 +43,15 @@ class TrainConfig(Section):
     precision: Precision = Field(
         "float32", description="of products in local training: float32 | bf16; the rest is float32"
     )
+
+    @model_validator(mode="after")
+    def _balanced_once(self) -> Self:
+        if self.class_weights == self.sampler == "balanced":
+            raise ValueError(
+                "class_weights and sampler both balance classes, together they favour rare ones: "
+                "choose one"
+            )
+        return self
 
     def selected(self, clients: int) -> int:
         """K, the number of clients asked in a round."""

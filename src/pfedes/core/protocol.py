@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pfedes.core.client import Card
+from pfedes.core.measures import Measures
 from pfedes.core.payload import Payload, Value
 from pfedes.core.scores import Scores
 from pfedes.core.wire import Base64, Digest, Hex, MetaSpec, Number
@@ -83,10 +84,18 @@ then a digest under a key of the participant's own: a plain one would confirm a 
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's answer to a task."""
+    """A client's answer to a task.
+
+    `measures` go beside the payload, on this machine or cluster alone: a participant keeps them.
+    """
 
     client: str
     payload: Payload
+    measures: Measures | None = None
+
+    @property
+    def scores(self) -> Scores:
+        return Scores.from_counts(self.payload.meta, self.measures)
 
 
 FailureCode = Literal["failed", "refused", "missing base", "not finite", "silent"]

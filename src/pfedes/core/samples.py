@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pfedes.core.augment import Augmentation
+from pfedes.core.balance import balanced_rows
 from pfedes.core.shapes import Shape, is_image
 from pfedes.errors import DataError
 
@@ -24,6 +25,8 @@ class Batch:
     x: Tensor
     y: Tensor
     beside: Tensor | None = None
+    weights: Tensor | None = None
+    """What a sample of each class counts in a loss on labels; None = all alike."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -114,13 +117,20 @@ class Samples:
         augment: Augmentation | None = None,
         beside: Tensor | None = None,
         most: int | None = None,
+        *,
+        balanced: bool = False,
     ) -> Iterator[Batch]:
         """One epoch in random order; the last batch may be smaller, nothing is dropped.
 
         Batches carry their rows of `beside`, which has one for every sample. With `most`, the epoch
-        ends after so many samples.
+        ends after so many samples. A `balanced` one sees equally many of each class.
         """
-        for rows in torch.randperm(len(self), generator=generator)[:most].split(size):
+        if balanced:
+            count = len(self) if most is None else most
+            order = balanced_rows(self.labels, count, generator)
+        else:
+            order = torch.randperm(len(self), generator=generator)[:most]
+        for rows in order.split(size):
             batch = self.batch(rows, augment)
             yield batch if beside is None else replace(batch, beside=beside[rows])
 

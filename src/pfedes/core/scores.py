@@ -1,8 +1,16 @@
 """How well a model does. Nothing heavy is imported here: waiting processes read scores, too."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from pfedes.core.measures import Measures, Metric, Tally
 from pfedes.errors import WireError
+
+COUNTS = ("val_correct", "val_total", "test_correct", "test_total")
+"""The scores that every reply carries; what is known class by class stays at a participant."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +22,7 @@ class Scores:
         val_total: All validation samples; may be 0.
         test_correct: Correctly classified test samples.
         test_total: All test samples.
+        measures: The same class by class; None where that is not known, or stays with its owner.
 
     Raises:
         WireError: The numbers contradict each other.
@@ -28,6 +37,7 @@ class Scores:
     val_total: int
     test_correct: int
     test_total: int
+    measures: Annotated[Measures | None, Field(exclude_if=lambda value: value is None)] = None
 
     def __post_init__(self) -> None:
         fit = 0 <= self.val_correct <= self.val_total and (
@@ -35,6 +45,61 @@ class Scores:
         )
         if not fit:
             raise WireError(f"scores that cannot be: {self}")
+        if (known := self.measures) is not None:
+            sums = [n for tally in (known.val, known.test) for n in (tally.correct, tally.samples)]
+            if sums != list(self.counts.values()):
+                raise WireError(f"scores that their classes do not add up to: {self.counts}")
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, Any], measures: Measures | None = None) -> "Scores":
+        """Makes scores of other metadata.
+
+        Args:
+            counts: The four counts, by their names; more may be there.
+            measures: What is known class by class.
+        """
+        val_correct, val_total, test_correct, test_total = (counts[name] for name in COUNTS)
+        return cls(val_correct, val_total, test_correct, test_total, measures)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The four counts by their names."""
+        return {name: getattr(self, name) for name in COUNTS}
+
+    @property
+    def plain(self) -> "Scores":
+        """The counts alone."""
+        return replace(self, measures=None)
+
+    @property
+    def val(self) -> Tally | None:
+        """Validation class by class, where that is known."""
+        return self.measures.val if self.measures is not None else None
+
+    @property
+    def test(self) -> Tally | None:
+        """Test class by class, where that is known."""
+        return self.measures.test if self.measures is not None else None
+
+    def by(self, metric: Metric) -> float | None:
+        """Measures the test samples; None where that is not known or not defined.
+
+        Args:
+            metric: `accuracy`, `balanced_accuracy`, `macro_f1` or `auc`.
+        """
+        if metric == "accuracy":
+            return self.accuracy
+        return self.test.by(metric) if self.test is not None else None
+
+    def val_by(self, metric: Metric) -> float | None:
+        """Measures the validation samples likewise.
+
+        Args:
+            metric: As of `by`.
+        """
+        if metric == "accuracy":
+            return self.val_accuracy
+        return self.val.by(metric) if self.val is not None else None
 
     def check_totals(self, first: "Scores") -> None:
         """Checks that the numbers of samples are those of the client's first scores.

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import SGD
 
 from pfedes.core.augment import Augmentation
+from pfedes.core.balance import balanced_weights
 from pfedes.core.client import Client
 from pfedes.core.precision import computing
 from pfedes.core.samples import Batch
@@ -131,7 +132,7 @@ def fit(
         total = 0.0
         if epoch_begins is not None:
             epoch_begins()
-        for batch in client.train.shuffled(train.batch_size, order, augment, beside, samples):
+        for batch in _epoch(client, ctx, order, augment, beside, samples):
             if len(batch) < shortest:
                 seen = samples - len(batch)
                 continue
@@ -147,6 +148,38 @@ def fit(
             *(client.name, left, phase),
         )
     return total / seen
+
+
+def _epoch(
+    client: Client,
+    ctx: "Context",
+    order: torch.Generator,
+    augment: Augmentation | None,
+    beside: Tensor | None,
+    samples: int,
+) -> Iterator[Batch]:
+    train = ctx.train
+    balanced = train.sampler == "balanced"
+    batches = client.train.shuffled(
+        train.batch_size, order, augment, beside, samples, balanced=balanced
+    )
+    if train.class_weights == "none":
+        return batches
+    weights = balanced_weights(client.train.labels, ctx.classes)
+    return (replace(batch, weights=weights) for batch in batches)
+
+
+def label_loss(logits: Tensor, batch: Batch) -> Tensor:
+    """Computes the cross-entropy of a batch, its classes weighted as `train.class_weights` says.
+
+    Args:
+        logits: A row for each sample of the batch.
+        batch: The samples with their labels, as `fit` gives them.
+
+    Returns:
+        The mean loss.
+    """
+    return F.cross_entropy(logits, batch.y, batch.weights)
 
 
 def only_images_augmented(shape: Shape) -> str:
@@ -170,7 +203,7 @@ def fit_labels(client: Client, ctx: "Context", received: Collection[str] = ()) -
     return fit(
         client,
         {"model": Learner(client.model, ctx.train.lr, received)},
-        lambda batch: F.cross_entropy(client.model(batch.x), batch.y),
+        lambda batch: label_loss(client.model(batch.x), batch),
         epochs=ctx.train.epochs,
         ctx=ctx,
     )

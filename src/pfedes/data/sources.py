@@ -26,6 +26,9 @@ class DataConfig(Section):
     image_size: int = Field(
         0, ge=0, description="folder and hf: bring images to this height and width; 0 = as they are"
     )
+    channels: Literal[1, 3] = Field(
+        3, description="folder, hf and npz: 1 keeps grey pictures so, and makes others grey"
+    )
     limit: int = Field(0, ge=0, description="use only this many samples, stratified; 0 = all")
     normalise: Literal["dataset", "imagenet", "none"] = Field(
         "dataset", description="dataset (its own training statistics) | imagenet | none"
@@ -43,6 +46,7 @@ SOURCES = {
     "folder": "your own images: folder:PATH with PATH/CLASS/*.png, or PATH/{train,test}/CLASS/",
     "csv": "your own table: csv:FILE with named columns, explained in [table]; natural partition",
     "parquet": "likewise: parquet:FILE",
+    "npz": "pictures in one file, as MedMNIST has them: npz:FILE",
     "hf": "a Hugging Face data set: hf:owner/name, or a copy of it in --data-dir; extra 'hub'",
 }
 
@@ -63,7 +67,7 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
         raise DataError(unknown("data set", name, SOURCES))
     if is_table(config.source):
         raise DataError(f"data set {name!r} is dealt by its sites: set partition.kind = 'natural'")
-    if bool(argument) is not (name in ("folder", "hf")) and name != "synthetic":
+    if bool(argument) is not (name in ("folder", "hf", "npz")) and name != "synthetic":
         needs = "needs one, as 'pfedes data list' shows" if not argument else "takes none"
         raise DataError(f"data set {name!r}: argument {argument!r}, but it {needs}")
     # Imported where used: the readers' libraries take a moment, and most runs need none.
@@ -75,11 +79,17 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
         case "folder":
             from pfedes.data.readers.folder import folder_recipe
 
-            return folder_recipe(directory(argument, "folder"), config.image_size, progress)
+            return folder_recipe(
+                directory(argument, "folder"), config.image_size, config.channels, progress
+            )
         case "hf":
             from pfedes.data.readers.huggingface import hub_recipe
 
-            return hub_recipe(argument, config.dir, config.image_size, progress)
+            return hub_recipe(argument, config.dir, config.image_size, config.channels, progress)
+        case "npz":
+            from pfedes.data.readers.npz import npz_recipe
+
+            return npz_recipe(config.source, config.channels, progress)
         case _:
             return _cifar(name, data_directory(config, name), progress)
 

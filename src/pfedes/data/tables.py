@@ -28,6 +28,10 @@ TABLES = ("csv:", "parquet:")
 """How a name of data begins that is a table."""
 
 
+PICTURES = "npz:"
+"""Likewise of pictures in one file."""
+
+
 class TableConfig(Section):
     """Which columns of a table mean what."""
 
@@ -61,7 +65,12 @@ def is_table(source: str) -> bool:
     return source.startswith(TABLES)
 
 
-def table_in(source: str, directory: Path) -> str:
+def is_file(source: str) -> bool:
+    """Whether the data is one file, a table or pictures."""
+    return source.startswith((*TABLES, PICTURES))
+
+
+def file_in(source: str, directory: Path) -> str:
     """The source with its file's whole path."""
     kind, _, file = source.partition(":")
     return f"{kind}:{(directory / at_home(file)).absolute()}"

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pfedes.core.measures import METRICS, Metric, Tally
 from pfedes.core.shapes import Shape, described, is_image, kind_of
 from pfedes.data.preprocess import Preprocess
 from pfedes.export.onnx import TOLERANCE
 from pfedes.formatting import listed, percent
 from pfedes.methods.fedmrl import Fused
 from pfedes.methods.fedproto import NearestPrototype
+from pfedes.results.classwise import one_class_words
 from pfedes.results.personal import PersonalModel
 
 MOST_CLASSES = 20  # that it never saw, by name
+MOST_CONFUSED = 12  # classes; a wider table is not read
 TASKS = {1: "tabular-classification", 3: "image-classification"}
 """What Hugging Face calls the task, by the number of dimensions of an input."""
 
@@ -61,6 +64,12 @@ def card(personal: PersonalModel, samples: int, difference: float | None) -> str
             )
             if row[2]
         ],
+        tally=scores.test,
+        only_class=one_class_words(scores.test, personal.class_names),
+        labels=_labels(scores.test),
+        confusion=_confusion(scores.test),
+        most_confused=MOST_CONFUSED,
+        measures={"validation": _measures(scores.val), "test": _measures(scores.test)},
         unseen=listed(unseen, MOST_CLASSES),
         samples=samples,
         difference=difference,
@@ -76,6 +85,33 @@ class Own:
 
     module: str
     function: str
+
+
+HUGGING_FACE: dict[Metric, str] = {
+    "balanced_accuracy": "balanced_accuracy",
+    "macro_f1": "f1",
+    "auc": "roc_auc",
+}
+"""What the measures besides the accuracy are called in a header."""
+
+
+def _measures(tally: Tally | None) -> list[tuple[str, str, float]]:
+    """Type, name and value of what is known besides the accuracy."""
+    found = []
+    for metric, kind in HUGGING_FACE.items():
+        if tally is not None and (value := tally.by(metric)) is not None:
+            found.append((kind, METRICS[metric], value))
+    return found
+
+
+def _labels(tally: Tally | None) -> list[int]:
+    """The classes that test samples are of, or were called."""
+    return sorted(tally.held.keys() | tally.called.keys()) if tally is not None else []
+
+
+def _confusion(tally: Tally | None) -> dict[tuple[int, int], int]:
+    counts = tally.counts if tally is not None else ()
+    return {(label, called): count for label, called, count in counts}
 
 
 def _columns(table: Preprocess) -> list[tuple[str, str, str]]:

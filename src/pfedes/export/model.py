@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -140,6 +140,7 @@ def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tenso
     if not isinstance(image, Image.Image):
         with Image.open(image) as opened:
             return read_image(opened, config)
+    image = ImageOps.exif_transpose(image)  # as it was in training
     image = _with_bytes(image).convert("L" if channels == 1 else "RGB")
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)

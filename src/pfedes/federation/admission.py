@@ -92,13 +92,13 @@ class Admission:
             reason = printable(answer.reason)
             return Verdict(task, "failed", reason, versions=answer.versions, code=answer.code)
         try:
-            self._check(answer.payload, task)
+            self._check(answer, task)
         except WireError as error:
             return Verdict(task, "rejected", printable(str(error)), reply=answer)
         return Verdict(task, "ok", reply=answer)
 
-    def _check(self, payload: Payload, task: Task) -> None:
-        card = self.cards[task.client]
+    def _check(self, answer: Reply, task: Task) -> None:
+        card, payload = self.cards[task.client], answer.payload
         spec = reply_spec(self.method, card, self.ctx, over_network=self.over_network)
         spec.check(payload)
         expected = {
@@ -110,7 +110,7 @@ class Admission:
         for key, value in expected.items():
             if (found := payload.meta[key]) != value:
                 raise WireError(f"metadata {key!r} is {found!r:.40}, expected {value!r}")
-        scores = scores_of(payload)
+        scores = answer.scores
         scores.check_totals(self.scores.get(task.client, scores))
         if self.method.averages_parameters and self.ctx.summed == "no":
             self._check_norm(Received(card, payload), task)
@@ -122,12 +122,6 @@ class Admission:
         if not size <= (allowed or LARGEST_CHANGE):
             limit = allowed or LARGEST_CHANGE
             raise WireError(f"it differs from the download by {size:.4g}, allowed: {limit:g}")
-
-
-def scores_of(payload: Payload) -> Scores:
-    """The scores that a reply carries."""
-    meta: Mapping[str, Any] = payload.meta
-    return Scores(**{key: meta[key] for key in Scores.__dataclass_fields__})
 
 
 def printable(text: str) -> str:

@@ -18,13 +18,13 @@ from pfedes.core.protocol import Task
 from pfedes.core.scores import Scores
 from pfedes.data.dataset import Progress, silent
 from pfedes.errors import DamageError
-from pfedes.federation.admission import Verdict, scores_of
+from pfedes.federation.admission import Verdict
 from pfedes.federation.rows import client_row, round_row
 from pfedes.files import publish, remove
 from pfedes.privacy.budget import Budget, Release
 from pfedes.privacy.config import PrivacyConfig
 from pfedes.results.run import Run, is_spent
-from pfedes.results.summary import Row, mean_accuracy
+from pfedes.results.summary import Row, mean_accuracy, mean_validation
 from pfedes.store.environment import environment
 from pfedes.store.manifest import Extent, Manifest, MetricsFile, Standing
 from pfedes.store.run_store import (
@@ -51,6 +51,7 @@ class Ledger:
         self.cards = {card.name: card for card in store.cards(self.manifest)}
         releases, self._account = store.account(self.manifest)
         self.budget = Budget(config.privacy, releases) if config.privacy.noisy else None
+        self.metric = config.metric
 
     @staticmethod
     def create(
@@ -68,7 +69,7 @@ class Ledger:
 
         `kept` is what is stored of the data.
         """
-        standings = {n: Standing(scores=scores[n], local=scores[n]) for n in sorted(scores)}
+        standings = {n: _untrained(scores[n]) for n in sorted(scores)}
         manifest = Manifest(
             run=secrets.token_hex(8),
             round=0,
@@ -173,9 +174,7 @@ class Ledger:
         for card in cards:
             log.info("%s is admitted after round %d", card.name, self.round)
             self.cards[card.name] = card
-        standings = {
-            card.name: Standing(scores=scores[card.name], local=scores[card.name]) for card in cards
-        }
+        standings = {card.name: _untrained(scores[card.name]) for card in cards}
         self.manifest = self.manifest.model_copy(
             update={
                 "best_validation": self._best_validation_with(standings.values()),
@@ -191,8 +190,8 @@ class Ledger:
         while, and patience would run out.
         """
         best = self.manifest.best_validation
-        there = [s.scores.val_accuracy for s in self.manifest.clients.values()]
-        new = [value for s in newcomers if (value := s.scores.val_accuracy) is not None]
+        there = [s.scores.val_by(self.metric) for s in self.manifest.clients.values()]
+        new = [value for s in newcomers if (value := s.scores.val_by(self.metric)) is not None]
         count = sum(value is not None for value in there)
         return best if best is None else (best * count + sum(new)) / (count + len(new))
 
@@ -202,10 +201,10 @@ class Ledger:
         for verdict in verdicts:
             name = verdict.task.client
             if ok and verdict.status == "ok" and verdict.reply is not None:
-                scores = scores_of(verdict.reply.payload)
+                scores = verdict.reply.scores
                 digest = str(verdict.reply.payload.meta["state"])
                 moved[name] = Standing(
-                    version=verdict.task.round, digest=digest, scores=scores, local=scores
+                    version=verdict.task.round, digest=digest, scores=scores, local=scores.plain
                 )
             elif verdict.versions is not None:
                 moved[name] = self._fallback(name, verdict.versions)
@@ -226,13 +225,13 @@ class Ledger:
         """Makes a round part of the run, whole, by the renaming of its manifest."""
         last, status = self.manifest, "ok" if ok else "failed"
         clients = {**last.clients, **standings}
-        rows = [client_row(verdict) for verdict in verdicts]
+        rows = [client_row(verdict, self.metric) for verdict in verdicts]
         asked = [verdict for verdict in verdicts if verdict.asked]
         row = round_row(
             *(round, status, len(asked), rows, clients),
-            *(evaluation_floats, server_flops, seconds),
+            *(evaluation_floats, server_flops, seconds, self.metric),
         )
-        validation = row["val_accuracy"]
+        validation = mean_validation([s.scores for s in clients.values()], self.metric)
         better = validation is not None and (
             last.best_validation is None or validation > last.best_validation
         )
@@ -300,3 +299,7 @@ class Ledger:
             for row in self.store.rows("clients.jsonl", self.manifest)
             if row["client"] == name and row["status"] == "ok" and row["round"] in succeeded
         }
+
+
+def _untrained(scores: Scores) -> Standing:
+    return Standing(scores=scores, local=scores.plain)

@@ -98,10 +98,8 @@ class Federation:
         fewest: int | None = None,
     ) -> None:
         self.config = config.settled()
-        data = config.data.source.partition(":")[0]
-        self.directory = (
-            free_directory(f"{config.method.name}-{data}") if out is None else Path(out)
-        )
+        name = f"{config.method.name}-{config.data_name}"
+        self.directory = free_directory(name) if out is None else Path(out)
         self.select = select
         self.fleet = fleet
         self.listener = listener or Listener()

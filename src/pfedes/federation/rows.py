@@ -1,14 +1,23 @@
 """The rows of `clients.jsonl` and `rounds.jsonl`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from pfedes.core.measures import METRICS, Metric
 from pfedes.core.protocol import MEMBER_META, WITHHELD
-from pfedes.federation.admission import Verdict, scores_of
-from pfedes.results.summary import COUNTERS, Row, mean_accuracy, mean_validation, total
+from pfedes.core.scores import Scores
+from pfedes.federation.admission import Verdict
+from pfedes.results.summary import (
+    COUNTERS,
+    Row,
+    mean_accuracy,
+    mean_by,
+    mean_validation,
+    total,
+)
 from pfedes.store.manifest import Standing
 
 
-def client_row(verdict: Verdict) -> Row:
+def client_row(verdict: Verdict, metric: Metric = "accuracy") -> Row:
     """What one client did in one round. Unchecked replies give nothing but what they cost."""
     task, reply = verdict.task, verdict.reply
     row: Row = {
@@ -32,15 +41,24 @@ def client_row(verdict: Verdict) -> Row:
     if verdict.code is not None:
         row["code"] = verdict.code
     if reply is not None and verdict.status == "ok":
-        meta, scores = reply.payload.meta, scores_of(reply.payload)
+        meta, scores = reply.payload.meta, reply.scores
         row |= {
             "n": meta["samples"],
             "accuracy": scores.accuracy,
             "val_accuracy": scores.val_accuracy,
             **dict.fromkeys(WITHHELD),
             **{key: value for key, value in meta.items() if key not in BOOKKEEPING},
+            **({} if metric == "accuracy" else _measured(scores, metric)),
         }
     return row
+
+
+def _measured(scores: Scores, metric: Metric) -> Row:
+    """What rows say besides where the accuracy does not choose the best round."""
+    return {
+        "val_metric": scores.val_by(metric),
+        **{name: scores.by(name) for name in METRICS if name != "accuracy"},
+    }
 
 
 BOOKKEEPING = {
@@ -59,6 +77,7 @@ def round_row(
     floats_evaluation: int,
     flops_server: int,
     seconds: float,
+    metric: Metric = "accuracy",
 ) -> Row:
     """The round in one row: sums over the asked clients, means over all.
 
@@ -82,6 +101,7 @@ def round_row(
         ),
         "accuracy_local": mean_accuracy(local),
         "val_accuracy": mean_validation(scores.values()),
+        **({} if metric == "accuracy" else _means(scores.values(), metric)),
         "loss": (
             sum(row["loss"] * row["n"] for row in accepted) / sum(row["n"] for row in accepted)
             if accepted
@@ -92,4 +112,11 @@ def round_row(
         "flops": total(row["flops"] for row in clients),
         **({"flops_server": flops_server} if flops_server else {}),
         "seconds": seconds,
+    }
+
+
+def _means(scores: Collection[Scores], metric: Metric) -> Row:
+    return {
+        "val_metric": mean_validation(scores, metric),
+        **{name: mean_by(name, scores) for name in METRICS if name != "accuracy"},
     }

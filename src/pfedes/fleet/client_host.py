@@ -200,7 +200,7 @@ class ClientHost:
                 "base": task.base,
                 "samples": len(client.train),
                 "loss": upload.loss,
-                **asdict(scores),
+                **scores.counts,
                 "flops": client.meter.total,
                 "seconds": time.perf_counter() - began,
                 "state": Payload(state).digest(),
@@ -209,8 +209,8 @@ class ClientHost:
         )
         self._check_reply(task, reply, ctx)
         self._make_way(task, versions)
-        self.store.commit(Version(state, self._identity(task), reply))
-        return Reply(task.client, reply)
+        self.store.commit(Version(state, self._identity(task), reply, scores.measures))
+        return Reply(task.client, reply, scores.measures)
 
     def _make_way(self, task: Task, versions: list[int]) -> None:
         newer = [version for version in versions if version > task.base]
@@ -229,7 +229,7 @@ class ClientHost:
             return None
         asked = self._identity(task)
         known = (asked, {**asked, "settings": self.earlier_settings})
-        return Reply(task.client, stored.reply) if stored.task in known else None
+        return Reply(task.client, stored.reply, stored.measures) if stored.task in known else None
 
     def restore(self, task: Task) -> Client:
         """The client at the version that a task starts from, ready to be used."""

@@ -1,14 +1,17 @@
 """Messages between processes: a length, then a self-checking payload."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import IO, Any, cast, get_args
 
+from pfedes.core.measures import Measures
 from pfedes.core.payload import Payload, Value, decode, encode, under, within
 from pfedes.core.protocol import SCORES_META, Failure, FailureCode, Reply, Scored, Task
 from pfedes.core.scores import Scores
 from pfedes.core.wire import MetaSpec, WireSpec
 from pfedes.errors import DiskError, WireError
+
+MEASURES = "measures"
+"""What a message says between processes of one owner: a participant's stays there."""
 
 Message = dict[str, Any]
 Answer = Reply | Failure | Scored | DiskError
@@ -58,9 +61,10 @@ def from_answer(answer: Answer, log: str) -> Payload:
     match answer:
         case Reply():
             meta = {**common, "kind": "reply", **under("up/", answer.payload.meta)}
-            return Payload(answer.payload.tensors, meta)
-        case Scored():
-            return Payload({}, {**common, "kind": "scored", **asdict(answer.scores)})
+            return Payload(answer.payload.tensors, meta | _beside(answer.measures))
+        case Scored(scores=scores):
+            meta = {**common, "kind": "scored", **scores.counts, **_beside(scores.measures)}
+            return Payload({}, meta)
         case Failure():
             versions = {} if answer.versions is None else {"versions": list(answer.versions)}
             why: dict[str, Value] = {"reason": answer.reason, "code": answer.code}
@@ -76,13 +80,23 @@ def to_answer(message: Payload) -> tuple[Answer, str]:
         return DiskError(_checked(meta, {"reason": str})["reason"]), log
     client = _checked(meta, {"client": str})["client"]
     if kind == "reply":
-        return Reply(client, Payload(message.tensors, within("up/", meta))), log
+        return Reply(client, Payload(message.tensors, within("up/", meta)), _measures(meta)), log
     if kind == "scored":
-        return Scored(client, Scores(**_checked(meta, SCORES_META))), log
+        counts = _checked(meta, SCORES_META)
+        return Scored(client, Scores.from_counts(counts, _measures(meta))), log
     if kind == "failure":
         reason = _checked(meta, {"reason": str})["reason"]
         return Failure(client, reason, _versions(meta.get("versions")), _code(meta)), log
     raise WireError(f"an answer of an unknown kind, {kind!r:.40}")
+
+
+def _beside(measures: Measures | None) -> dict[str, Value]:
+    return {} if measures is None else {MEASURES: measures.to_text()}
+
+
+def _measures(meta: Message) -> Measures | None:
+    # What comes from another organisation has none.
+    return Measures.from_text(str(meta[MEASURES])) if MEASURES in meta else None
 
 
 def _code(meta: Message) -> FailureCode:

@@ -8,7 +8,15 @@ from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, TensorSpec
 from pfedes.core.samples import Batch
-from pfedes.core.training import Learner, fit, fit_labels, frozen, survey, train_rows
+from pfedes.core.training import (
+    Learner,
+    fit,
+    fit_labels,
+    frozen,
+    label_loss,
+    survey,
+    train_rows,
+)
 from pfedes.core.wire import Labels, WireSpec, required
 from pfedes.errors import ConfigError, unknown
 from pfedes.imports import imported
@@ -50,6 +58,7 @@ __all__ = [
     "fit_labels",
     "frozen",
     "head_of",
+    "label_loss",
     "represent",
     "required",
     "survey",

@@ -17,7 +17,7 @@ from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Max, Payload, State, TensorSpec, Value, whole
 from pfedes.core.samples import Batch
-from pfedes.core.training import Learner, fit, survey
+from pfedes.core.training import Learner, fit, label_loss, survey
 from pfedes.core.wire import Labels, WireSpec, required
 from pfedes.methods._class_means import ClassMeans, LabelTable, MeansTaken, weighted_mean
 from pfedes.methods.base import Method, MethodConfig, Received, Upload, Wire
@@ -66,7 +66,7 @@ class FD(Method[FDConfig]):
         def loss(batch: Batch) -> Tensor:
             logits = client.model(batch.x)
             means.see(batch.y, logits.detach().softmax(dim=1, dtype=torch.float32))
-            return distilled_loss(logits, batch.y, targets, self.config.gamma)
+            return distilled_loss(logits, batch, targets, self.config.gamma)
 
         value = fit(
             client,
@@ -123,12 +123,12 @@ class FD(Method[FDConfig]):
         )
 
 
-def distilled_loss(logits: Tensor, labels: Tensor, targets: LabelTable, gamma: float) -> Tensor:
+def distilled_loss(logits: Tensor, batch: Batch, targets: LabelTable, gamma: float) -> Tensor:
     """CE + gamma * soft CE against the target of the label; no second term where there is none."""
-    loss = F.cross_entropy(logits, labels)
+    loss = label_loss(logits, batch)
     if not gamma or not len(targets):
         return loss
-    wanted, known = targets.lookup(labels)
+    wanted, known = targets.lookup(batch.y)
     answers = F.log_softmax(logits, dim=1, dtype=torch.float32)  # logits may be bf16
     soft = -(wanted * answers).sum(dim=1)
     return loss + gamma * (soft * known).mean()

@@ -17,7 +17,7 @@ from pfedes.core.client import Card, Client
 from pfedes.core.context import Context, TrainConfig
 from pfedes.core.payload import Payload, State, TensorSpec, under, within
 from pfedes.core.samples import Batch
-from pfedes.core.training import Learner, fit
+from pfedes.core.training import Learner, fit, label_loss
 from pfedes.core.wire import Group, WireSpec
 from pfedes.methods import _low_rank as low_rank
 from pfedes.methods import _shared_model as shared_model
@@ -156,7 +156,7 @@ def mentor_and_mentee_losses(
     rep_t, logits_t = represent(mentor, batch.x)
     rep_s, logits_s = represent(mentee, batch.x)
     mapped = w_h(rep_s)
-    ce_t, ce_s = F.cross_entropy(logits_t, batch.y), F.cross_entropy(logits_s, batch.y)
+    ce_t, ce_s = label_loss(logits_t, batch), label_loss(logits_s, batch)
     # Where both losses approach 0 the weight explodes, hence the floor; and a gradient through it
     # would reward larger losses, hence the detachment.
     weight = 1 / (ce_t + ce_s).clamp_min(config.weight_floor)

@@ -10,14 +10,13 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pfedes.core.aggregation import Averaging
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, under, within
 from pfedes.core.samples import Batch
-from pfedes.core.training import Learner, fit
+from pfedes.core.training import Learner, fit, label_loss
 from pfedes.core.wire import WireSpec, required
 from pfedes.methods import _shared_model as shared_model
 from pfedes.methods._shared_model import SharedModel
@@ -150,8 +149,8 @@ def nested_loss(fused: Fused, batch: Batch, small_weight: float) -> Tensor:
     """CE of the private head on all numbers, and of the small head on the first ones."""
     rep, logits = fused.represent(batch.x)
     head = fused.small.fc3
-    nested = F.cross_entropy(head(rep[:, : head.in_features]), batch.y)
-    return F.cross_entropy(logits, batch.y) + small_weight * nested
+    nested = label_loss(head(rep[:, : head.in_features]), batch)
+    return label_loss(logits, batch) + small_weight * nested
 
 
 def _projector(model: nn.Module, small: CNN) -> nn.Linear:

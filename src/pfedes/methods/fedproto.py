@@ -9,14 +9,13 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pfedes.core.aggregation import Averaging, Voices
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Max, Payload, State, TensorSpec
 from pfedes.core.samples import Batch
-from pfedes.core.training import Learner, fit
+from pfedes.core.training import Learner, fit, label_loss
 from pfedes.core.wire import Counts, Labels, WireSpec, bounded_rows, required
 from pfedes.methods._class_means import (
     ClassMeans,
@@ -77,7 +76,7 @@ class FedProto(Method[FedProtoConfig]):
             rep, logits = represent(client.model, batch.x)
             if self.config.statistics == "last_epoch":
                 running.see(batch.y, rep.detach())
-            return prototype_loss(rep, logits, batch.y, prototypes, self.config.lambda_)
+            return prototype_loss(rep, logits, batch, prototypes, self.config.lambda_)
 
         value = fit(
             client,
@@ -89,7 +88,9 @@ class FedProto(Method[FedProtoConfig]):
         )
         means = prototypes_of(client, ctx) if self.config.statistics == "pass" else running
         labels, rows = means.rows()
-        counts = [int(means.counts[label]) for label in labels]
+        # A balanced epoch may have seen a rare class more often than there are samples of it.
+        held = torch.bincount(client.train.labels, minlength=ctx.classes).cpu()
+        counts = [int(min(means.counts[label], held[label])) for label in labels]
         return Upload(value, {"prototypes": rows}, {"labels": labels, "counts": counts})
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
@@ -153,16 +154,16 @@ class FedProto(Method[FedProtoConfig]):
 
 
 def prototype_loss(
-    rep: Tensor, logits: Tensor, labels: Tensor, prototypes: LabelTable, weight: float
+    rep: Tensor, logits: Tensor, batch: Batch, prototypes: LabelTable, weight: float
 ) -> Tensor:
     """CE + lambda * mean squared distance to the prototype of the label.
 
     A sample whose class has no prototype adds nothing; the divisor is the whole batch.
     """
-    loss = F.cross_entropy(logits, labels)
+    loss = label_loss(logits, batch)
     if not weight or not len(prototypes):
         return loss
-    wanted, known = prototypes.lookup(labels)
+    wanted, known = prototypes.lookup(batch.y)
     distance = (rep - wanted).square().mean(dim=1)
     return loss + weight * (distance * known).mean()
 

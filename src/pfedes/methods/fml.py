@@ -8,14 +8,13 @@ from typing import Literal
 
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pfedes.core.aggregation import Averaging
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State
 from pfedes.core.samples import Batch
-from pfedes.core.training import Learner, fit
+from pfedes.core.training import Learner, fit, label_loss
 from pfedes.core.wire import WireSpec, required
 from pfedes.methods import _shared_model as shared_model
 from pfedes.methods._distillation import kl_from
@@ -97,7 +96,7 @@ def mutual_losses(
     own, shared = model(batch.x), meme(batch.x)
 
     def loss(student: Tensor, teacher: Tensor, weight: float) -> Tensor:
-        labels = F.cross_entropy(student, batch.y)
+        labels = label_loss(student, batch)
         if weight == 1:
             return labels
         return weight * labels + (1 - weight) * kl_from(teacher, student)

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self
 import torch
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
@@ -20,7 +19,15 @@ from pfedes.core.payload import Payload, State
 from pfedes.core.precision import computing
 from pfedes.core.samples import Batch
 from pfedes.core.shapes import is_image
-from pfedes.core.training import Learner, fit, frozen, mixes_samples, statistics_resting, survey
+from pfedes.core.training import (
+    Learner,
+    fit,
+    frozen,
+    label_loss,
+    mixes_samples,
+    statistics_resting,
+    survey,
+)
 from pfedes.core.wire import Group, Number, WireSpec, required
 from pfedes.methods._extractors import BY_SHAPE, Extractors, unused_keys, well_named
 from pfedes.methods._firing import examined
@@ -224,9 +231,7 @@ def model_loss(model: nn.Module, extractor: nn.Module, batch: Batch, mu: float) 
     else:
         # One pass over both halves gives the same and is faster.
         enhanced_logits, raw_logits = model(torch.cat([enhanced, batch.x])).chunk(2)
-    return mu * F.cross_entropy(enhanced_logits, batch.y) + (1 - mu) * F.cross_entropy(
-        raw_logits, batch.y
-    )
+    return mu * label_loss(enhanced_logits, batch) + (1 - mu) * label_loss(raw_logits, batch)
 
 
 def drawn_loss(
@@ -241,12 +246,12 @@ def drawn_loss(
     enhanced = _enhanced(extractor, batch)
     if mixes_samples(model):
         if torch.rand((), generator=draw).item() >= mu:
-            return F.cross_entropy(model(batch.x), batch.y)
+            return label_loss(model(batch.x), batch)
         with statistics_resting(model):
-            return F.cross_entropy(model(enhanced), batch.y)
+            return label_loss(model(enhanced), batch)
     chosen = (torch.rand(len(batch), generator=draw) < mu).to(batch.x.device)
     along = (-1, *[1] * (batch.x.dim() - 1))
-    return F.cross_entropy(model(torch.where(chosen.view(along), enhanced, batch.x)), batch.y)
+    return label_loss(model(torch.where(chosen.view(along), enhanced, batch.x)), batch)
 
 
 def _enhanced(extractor: nn.Module, batch: Batch) -> Tensor:
@@ -264,7 +269,7 @@ def extractor_loss(
     """CE(F(G(x)), y), eq. 7-8."""
     enhanced = extractor(batch.x)
     zeros.see(enhanced)
-    return F.cross_entropy(model(enhanced), batch.y)
+    return label_loss(model(enhanced), batch)
 
 
 class ShareOfZeros:

@@ -15,8 +15,9 @@ from pfedes.data import sources
 from pfedes.data.dataset import Progress, silent
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.preprocess import Preprocess
+from pfedes.data.readers.npz import read_npz
 from pfedes.data.sources import DataConfig
-from pfedes.data.tables import fitted, groups_of, is_table, labels_of, rows_of
+from pfedes.data.tables import PICTURES, fitted, groups_of, is_table, labels_of, rows_of
 from pfedes.errors import DataError, PartitionError, kind_and_text, unknown
 from pfedes.imports import is_own, own_function
 
@@ -83,6 +84,9 @@ def own_data(
     preprocess = None
     if is_table(participant.data):
         splits, preprocess = _from_table(participant, federation, rng)
+    elif participant.data.startswith(PICTURES):
+        parts = read_npz(participant.data)
+        splits = _parts(participant, federation, parts, f"{participant.name}: data", rng)
     elif is_own(participant.data):
         splits = _from_function(participant, federation, rng)
     else:
@@ -106,14 +110,19 @@ def class_names_of(participant: Participant) -> tuple[str, ...]:
         return participant.classes
     if is_table(participant.data):
         table = rows_of(participant.data, participant.table)
-        return tuple(sorted(set(labels_of(table, participant.table).tolist())))
+        return _mapped(participant, labels_of(table, participant.table).tolist())
     if not is_own(participant.data):
         config = DataConfig(source=participant.data, image_size=participant.image_size)
-        return sources.load(config).class_names
+        return _mapped(participant, sources.load(config).class_names)
     raise DataError(
         f"{participant.name}: what are the classes called? Name them with classes = [...], or give "
         "the federation's configuration"
     )
+
+
+def _mapped(participant: Participant, names: Iterable[str]) -> tuple[str, ...]:
+    """What a federation calls these classes, each once; by names."""
+    return tuple(sorted({participant.labels.get(name, name) for name in names}))
 
 
 def _from_source(
@@ -123,7 +132,11 @@ def _from_source(
     progress: Progress,
 ) -> list[Split]:
     """A folder, a data set of the hub, or one of ours; its own test set stays its test set."""
-    config = DataConfig(source=participant.data, image_size=participant.image_size)
+    config = DataConfig(
+        source=participant.data,
+        image_size=participant.image_size,
+        channels=1 if federation.channels == 1 else 3,
+    )
     dataset = sources.load(config, progress)
     names = participant.classes or dataset.class_names
     labels = _in_federation(participant, dataset.labels, names, federation)
@@ -181,7 +194,17 @@ def _from_function(
         given = function()
     except Exception as error:  # it is the user's, and may raise anything
         raise DataError(f"{key} = {participant.data!r} failed: {kind_and_text(error)}") from None
-    parts = _named(given, key)
+    return _parts(participant, federation, _named(given, key), key, rng)
+
+
+def _parts(
+    participant: Participant,
+    federation: FederationConfig,
+    parts: Mapping[str, Any],
+    key: str,
+    rng: np.random.Generator,
+) -> list[Split]:
+    """Train, val and test of what came divided; without val, a ninth of train becomes it."""
     found = {
         name: _split(participant, federation, f"{key}, {name}", part)
         for name, part in parts.items()
@@ -336,8 +359,10 @@ def _in_federation(
             f"{participant.name}: labels of type {labels.dtype}: make them whole numbers or names"
         )
     places = {name: place for place, name in enumerate(federation.classes)}
+    mine = [participant.labels.get(name, name) for name in mine]
     if foreign := [name for name in mine if name not in places]:
-        raise DataError(f"{participant.name}: {unknown('class', str(foreign[0]), places)}")
+        remedy = "" if participant.labels else "; [labels] of the participant file maps names"
+        raise DataError(f"{participant.name}: {unknown('class', str(foreign[0]), places)}{remedy}")
     table = np.array([places[name] for name in mine], np.int64)
     return table[numbers]
 

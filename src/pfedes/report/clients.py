@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfedes.core.scores import Scores
 from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
+from pfedes.results.classwise import one_class_words
 from pfedes.results.summary import total
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
     standings = sorted(
         run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
     )
+    classwise = any(standing.scores.test is not None for _, standing in standings)
     rows: list[list[GridCell]] = []
     for name, standing in standings[:MOST_ROWS]:
         scores, done = standing.scores, work.get(name, _Work())
@@ -53,18 +56,33 @@ def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
         if simulation is not None:
             row.append(text(simulation.population.architectures[name]))
             row.append(number(simulation.population.sizes[name]))
-        rows.append([*row, number(done.rounds), number(done.floats), flops(done.flops)])
+        row += [number(done.rounds), number(done.floats), flops(done.flops)]
+        if classwise:
+            row += _class_by_class(scores, run.class_names)
+        rows.append(row)
     known = ["model", "train samples"] if simulation is not None else []
     return Grid(
         "Clients, worst-off first",
         [
             *("client", "test accuracy", "correct", "validation", *known),
             *("rounds", "floats sent", "FLOP"),
+            *(CLASS_BY_CLASS if classwise else []),
         ],
         rows,
         shortened(len(standings), "clients, the worst-off", "summary.json and clients.jsonl"),
         ascending=1,
     )
+
+
+CLASS_BY_CLASS = ("balanced accuracy", "macro F1", "AUC", "baseline", "note")
+
+
+def _class_by_class(scores: Scores, names: Sequence[str]) -> list[GridCell]:
+    tally = scores.test
+    values = [None] * 4 if tally is None else [
+        *(tally.balanced_accuracy, tally.macro_f1, tally.auc, tally.baseline)
+    ]  # fmt: skip
+    return [*map(share, values), text(one_class_words(tally, names))]
 
 
 @dataclass

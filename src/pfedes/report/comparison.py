@@ -188,6 +188,9 @@ def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:
                 else share(None),
                 share(entry.mean("std_accuracy")),
                 share(worst if entry.trained else None),
+                share(entry.mean("balanced_accuracy")),
+                share(entry.mean("auc") if entry.trained else None),
+                number(sum(len(summary["one_class"]) for summary in entry.summaries)),
                 share(entry.mean("best_accuracy")),
                 share(entry.mean("last10_accuracy")),
                 number(floats),
@@ -201,7 +204,8 @@ def _result_grid(entries: Sequence[Entry], labels: Mapping[int, str]) -> Grid:
     return Grid(
         "Results, means over seeds",
         [
-            *("method", "accuracy", "over clients", "worst client", "best by val."),
+            *("method", "accuracy", "over clients", "worst client"),
+            *("balanced", "AUC", "one class only", "best by val."),
             *(f"last {_last_rounds(entries)}", "floats", "FLOP"),
             *(["server FLOP"] if server_trains else []),
             "time",

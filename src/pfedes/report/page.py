@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pfedes.core.measures import METRICS, Metric
 from pfedes.errors import PfedesError
 from pfedes.formatting import computed, count, counted, measured, percent
 from pfedes.report.audited import NOT_SAFE, audited
 from pfedes.report.clients import Spread, client_grid
+from pfedes.report.confusion import classes_of
 from pfedes.report.enhanced import SCALING, enhanced_figure, enhanced_pairs
 from pfedes.report.figures import accuracy_figure, distribution_figure
 from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
@@ -52,12 +54,13 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
         finished=run.finished,
         planned=run.config.train.rounds,
         facts=list(_facts(run, simulation)),
-        results=list(_results(summary)),
+        results=list(_results(summary, run.config.metric)),
         costs=list(_costs(summary, len(run.clients))),
         accuracy=inline_svg(accuracy, "accuracy"),
         spread=Spread.of(summary["accuracies"]),
         distribution=inline_svg(distribution_figure(summary["accuracies"]), "distribution"),
         clients=clients,
+        classes=classes_of(run),
         holdings=holdings,
         holdings_svg=inline_svg(holdings.figure, "partition") if holdings is not None else "",
         wire=wire_report(run, simulation) if simulation is not None else None,
@@ -152,13 +155,14 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
         yield "begun with", shlex.join([str(command[0]).rpartition("/")[2], *map(str, command[1:])])
 
 
-def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _results(summary: Mapping[str, Any], metric: Metric) -> Iterator[tuple[str, str]]:
     """What came of it. The best round is chosen by validation, never by test."""
     yield "before training", percent(summary["initial_accuracy"])
     yield f"after round {summary['rounds']}", percent(summary["mean_accuracy"])
     if summary["best_round"] is not None:
         best = f"{percent(summary['best_accuracy'])}, round {summary['best_round']}"
-        yield "best round by validation", best
+        by = "" if metric == "accuracy" else f" ({METRICS[metric]})"
+        yield f"best round by validation{by}", best
     if summary["last10_accuracy"] is not None:
         meant = counted(min(10, summary["rounds"]), "round")
         yield f"mean of the last {meant}", percent(summary["last10_accuracy"])

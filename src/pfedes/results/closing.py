@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from pfedes.config import Config
+from pfedes.core.measures import METRICS
 from pfedes.formatting import clock, computed, count, percent
 from pfedes.methods import display_name
+from pfedes.results.classwise import mean_measures, warning_of
 from pfedes.results.summary import Row
 from pfedes.store.manifest import Manifest
 
@@ -23,6 +25,8 @@ class Closed(Protocol):
     rounds: list[Row]
 
     @property
+    def class_names(self) -> tuple[str, ...]: ...
+    @property
     def finished(self) -> bool: ...
     @property
     def trained(self) -> bool: ...
@@ -35,11 +39,12 @@ class Closed(Protocol):
 def closing_rows(run: Closed) -> dict[str, str]:
     """What came of a run and what it cost, each with its name."""
     summary = run.summary
-    best = f"{percent(summary['best_accuracy'])} (round {summary['best_round']}, by validation)"
+    best = f"{percent(summary['best_accuracy'])} (round {summary['best_round']}, {_chosen_by(run)})"
     spread = f"{100 * summary['std_accuracy']:.2f} points standard deviation over clients"
     rows = {
         "method": _subject(summary),
         "accuracy": f"{percent(summary['mean_accuracy'])}, {spread}",
+        **_class_by_class(run, summary),
         "before training": percent(summary["initial_accuracy"]),
         "best round": best if summary["best_round"] is not None else "-",
         "sent": f"{count(summary['floats_down'])} floats down, "
@@ -61,6 +66,25 @@ def closing_rows(run: Closed) -> dict[str, str]:
         rows["trouble"] = f"{trouble} uploads rejected or clients failed; see the report"
     if run.config.runtime.report and run.finished:
         rows["report"] = str(run.directory / "report.html")
+    return rows
+
+
+def _chosen_by(run: Closed) -> str:
+    """How the best round was chosen."""
+    metric = run.config.metric
+    return "by validation" if metric == "accuracy" else f"by {METRICS[metric]} of validation"
+
+
+def _class_by_class(run: Closed, summary: Row) -> dict[str, str]:
+    """What the accuracy does not say; nothing of runs that did not record it."""
+    if (baseline := summary["majority_baseline"]) is None:
+        return {}
+    rows = {
+        "class by class": mean_measures(summary),
+        "baseline": f"{percent(baseline)} right by always naming a client's commonest class",
+    }
+    if warning := warning_of(run):
+        rows["warning"] = warning
     return rows
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pfedes.core.client import Client
+from pfedes.core.measures import METRICS, Metric
 from pfedes.core.scores import Scores
 from pfedes.results.disclosure import Direction, Private, lists_of, private_of, told_by
 from pfedes.store.client_store import ClientStore
@@ -42,6 +43,8 @@ class Provenance:
     rounds: int  # planned
     trained: int  # the last round in which the client itself trained; 0 = never
     best: bool  # whether validation chose the round
+    metric: str  # what of validation chose it, in words
+    chosen_over: str  # whose validation
     seed: int
     run: str
     pfedes: str
@@ -65,6 +68,8 @@ class Moment:
     best: bool  # whether validation chose the round
     answers: Sequence[int]  # numbers in each of its answers until then
     about: Mapping[str, Any]  # what the run ran on
+    metric: Metric = "accuracy"  # what chose the best round
+    chosen_over: str = "all clients"
 
 
 def provenance_of(
@@ -86,6 +91,8 @@ def provenance_of(
         rounds=config.train.rounds,
         trained=moment.version,
         best=moment.best,
+        metric=METRICS[moment.metric],
+        chosen_over=moment.chosen_over,
         seed=config.seed,
         run=moment.run,
         pfedes=str(about.get("pfedes", "?")),

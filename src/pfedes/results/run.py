@@ -16,7 +16,7 @@ from pfedes.core.payload import Payload
 from pfedes.core.protocol import Task
 from pfedes.data.dataset import Progress, silent
 from pfedes.data.kept import dataset_from
-from pfedes.errors import DamageError, StoreError, unknown
+from pfedes.errors import DamageError, PfedesError, StoreError, unknown
 from pfedes.formatting import listed
 from pfedes.population.kept_own_data import all_from
 from pfedes.population.simulation import KnownData, Simulation
@@ -149,6 +149,17 @@ class Run:
     def _repr_html_(self) -> str:
         """What a notebook shows: the headline, the curve and the closing table."""
         return as_html(self)
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of all classes; none where what was kept of the data is damaged."""
+        try:
+            kept = self.store.kept_data()
+            if kept is None or self.config.brings_own:
+                return self.config.federation.classes
+            return dataset_from(kept, str(self.store.kept_path)).class_names
+        except PfedesError:  # scores are shown all the same; whoever needs the data will hear
+            return ()
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -379,7 +390,8 @@ class Run:
                 if row["client"] == client and row["round"] <= manifest.round and row["metadata_up"]
             ]
         version = manifest.clients[client].version
-        return Moment(manifest.run, manifest.round, version, best, answers, self.environment)
+        about, metric = self.environment, self.config.metric
+        return Moment(manifest.run, manifest.round, version, best, answers, about, metric)
 
     def reopened(self) -> "Run":
         """Returns the same run as it is on disk now."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pfedes.core.flops import by_server
+from pfedes.core.measures import METRICS, Metric, mean_of
 from pfedes.core.precision import Precision
 from pfedes.core.scores import Scores
 from pfedes.store.manifest import Manifest
@@ -40,9 +41,15 @@ def mean_accuracy(scores: Iterable[Scores]) -> float:
     return statistics.fmean(score.accuracy for score in scores)
 
 
-def mean_validation(scores: Iterable[Scores]) -> float | None:
-    """Unweighted over the clients that have validation samples."""
-    known = [value for score in scores if (value := score.val_accuracy) is not None]
+def mean_by(metric: Metric, scores: Iterable[Scores]) -> float | None:
+    """Of test, unweighted over the clients of which it is known."""
+    known = [value for score in scores if (value := score.by(metric)) is not None]
+    return statistics.fmean(known) if known else None
+
+
+def mean_validation(scores: Iterable[Scores], metric: Metric = "accuracy") -> float | None:
+    """Unweighted over the clients that have validation samples of which it is known."""
+    known = [value for score in scores if (value := score.val_by(metric)) is not None]
     return statistics.fmean(known) if known else None
 
 
@@ -91,8 +98,23 @@ def summarise(
         "targets": [until(target, rounds) for target in targets],
         "rejected_uploads": events("rejected"),
         "failed_clients": events("failed"),
+        **measured([standing.scores for standing in standings]),
+        "one_class": sorted(
+            name
+            for name, standing in manifest.clients.items()
+            if (tally := standing.scores.test) is not None and tally.only_class is not None
+        ),
         **dict(zip(BEST_SELECTED, best_selected(rounds, clients), strict=True)),
         **({} if precision == "float32" else {"precision": precision}),
+    }
+
+
+def measured(scores: Sequence[Scores]) -> dict[str, float | None]:
+    """Means over clients of what is known class by class; None where it is known of none."""
+    tallies = [score.test for score in scores]
+    return {
+        **{name: mean_by(name, scores) for name in METRICS if name != "accuracy"},
+        "majority_baseline": mean_of(tallies, lambda tally: tally.baseline),
     }
 
 

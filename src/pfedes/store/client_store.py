@@ -12,10 +12,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from pfedes.core.measures import Measures
 from pfedes.core.names import check_name
 from pfedes.core.payload import Payload, Value, encode, parse_payload, under, whole, within
+from pfedes.core.scores import Scores
 from pfedes.data.preprocess import Preprocess
-from pfedes.errors import DamageError
+from pfedes.errors import DamageError, WireError
 from pfedes.files import (
     Buffer,
     make_private_directory,
@@ -27,15 +29,24 @@ from pfedes.files import (
 )
 
 PREPROCESS = "preprocess.json"
+MEASURES = "measures"
 
 
 @dataclass(frozen=True)
 class Version:
-    """A client after a round: its state, the task it was given, and what it answered."""
+    """A client after a round: its state, the task it was given, and what it answered.
+
+    `measures` are what it knows besides of its scores, and need not leave it.
+    """
 
     state: dict[str, Tensor]
     task: dict[str, Value]
     reply: Payload
+    measures: Measures | None = None
+
+    @property
+    def scores(self) -> Scores:
+        return Scores.from_counts(self.reply.meta, self.measures)
 
 
 class ClientStore:
@@ -61,6 +72,8 @@ class ClientStore:
         task = version.task
         tensors = under("state/", version.state) | under("reply/", version.reply.tensors)
         meta = under("task/", task) | under("reply/", version.reply.meta)
+        if version.measures is not None:
+            meta[MEASURES] = version.measures.to_text()
         data = encode(Payload(tensors, meta))
         self.put(str(task["run"]), str(task["client"]), whole(task["round"]), data)
 
@@ -128,10 +141,16 @@ def _parse_version(data: bytes, run: str, client: str, version: int, origin: str
     for key, value in {"run": run, "client": client, "round": version}.items():
         if task.get(key) != value:
             raise DamageError(f"{origin} is foreign: its {key} is {task.get(key)!r:.40}")
+    known = payload.meta.get(MEASURES)  # not in versions of earlier pfedes
+    try:
+        measures = Measures.from_text(str(known)) if known is not None else None
+    except WireError as error:
+        raise DamageError(f"{origin} is damaged: {error}") from None
     return Version(
         state=within("state/", payload.tensors),
         task=task,
         reply=Payload(within("reply/", payload.tensors), within("reply/", payload.meta)),
+        measures=measures,
     )
 
 

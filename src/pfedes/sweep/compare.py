@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pfedes.config import Config, configure_from
+from pfedes.core.measures import Metric
 from pfedes.errors import ConfigError
-from pfedes.formatting import count, percent
+from pfedes.formatting import count, counted, listed, percent
 from pfedes.methods import display_name, method_class
+from pfedes.results.classwise import MOST_NAMED
 from pfedes.results.paired import Difference, difference
 from pfedes.results.run import Run
 from pfedes.results.table import Table
@@ -93,7 +95,8 @@ class Result:
 
     def over_seeds(self, key: str) -> tuple[float | None, float | None]:
         """Mean and standard deviation over seeds; nothing where no run has such a number."""
-        values = [summary[key] for summary in self.summaries if summary[key] is not None]
+        known = [summary.get(key) for summary in self.summaries]
+        values = [value for value in known if value is not None]
         if not values:
             return None, None
         spread = statistics.stdev(values) if len(values) > 1 else None
@@ -125,7 +128,14 @@ class Result:
 NUMBERS = (
     *("mean_accuracy", "std_accuracy", "best_accuracy", "last10_accuracy"),
     *("floats_down", "floats_up", "flops", "seconds", "best_selected_accuracy"),
+    *("balanced_accuracy", "macro_f1", "auc", "majority_baseline"),
 )
+CLASSWISE: dict[str, Metric] = {
+    "balanced": "balanced_accuracy",
+    "macro F1": "macro_f1",
+    "AUC": "auc",
+}
+"""Columns of what is measured class by class, where any run recorded it."""
 OWN = "pfedes"
 """What the others are baselines of."""
 
@@ -211,6 +221,7 @@ def table_of(
     """The table that people read; differences are to the reference, if there is one."""
     goals = [percent(target).replace(".00", "") for target in targets]
     server_trains = any(result.by_server is not None for result in results)
+    known = [key for key in CLASSWISE.values() if any(r.over_seeds(key)[0] for r in results)]
     columns = [
         "method",
         "accuracy",
@@ -218,6 +229,7 @@ def table_of(
         "best by val.",
         f"last {last_rounds(results)}",
         "best selected",
+        *(title for title, key in CLASSWISE.items() if key in known),
         *([f"against {reference.label}", "verdict"] if reference else []),
         "floats",
         "FLOP",
@@ -244,6 +256,7 @@ def table_of(
                 _percent(record["best_accuracy"]),
                 _percent(record["last10_accuracy"]),
                 _percent(record["best_selected_accuracy"]),
+                *(_percent(record[key]) for key in known),
                 *(_against(result, reference) if reference else []),
                 count(record["floats_down"] + record["floats_up"]),
                 count(record["flops"]),
@@ -256,10 +269,27 @@ def table_of(
     for chosen in (result for result in results if result.point and not result.reason):
         keys = ", ".join(f"{key} = {value}" for key, value in chosen.point.items())
         notes.append(f"{chosen.label}: {keys}, chosen by validation")
+    notes += filter(None, map(_one_class_note, results))
     notes.append(BEST_SELECTED_NOTE)
     if reference is not None:
         notes.append(INTERVAL_NOTE)
     return Table(columns, rows, notes)
+
+
+def _one_class_note(result: Result) -> str:
+    """How many models name one class only, and whose; '' if none does."""
+    whose = [
+        f"{name} (seed {summary['seed']})"
+        for summary in result.summaries
+        for name in summary.get("one_class", [])
+    ]
+    if not whose:
+        return ""
+    models = sum(summary["clients"] for summary in result.summaries)
+    return (
+        f"{result.label}: {len(whose):,} of {counted(models, 'model')} predict one "
+        f"class only: {listed(whose, MOST_NAMED)}"
+    )
 
 
 def last_rounds(results: Sequence[Result]) -> int:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pfedes.data.kept import dataset_from
-from pfedes.errors import PfedesError
+from pfedes.core.scores import Scores
 from pfedes.formatting import clock, computed, count, listed, percent
+from pfedes.results.classwise import warning_of
 from pfedes.results.run import Run
 from pfedes.results.summary import Row
 from pfedes.watch.bounded import (
@@ -88,7 +88,7 @@ def _view_of(run: Run) -> PageView:
         (text(summary["dataset"]), text(summary["dataset"])),
         (f"{summary['clients']:,}", summary["clients"]),
     )
-    tiles = (
+    tiles: tuple[tuple[str, str], ...] = (
         ("round", f"{done} of {rounds}"),
         ("mean accuracy over clients", percent(accuracy)),
         ("time left, at the pace of the last rounds", "-" if left is None else clock(left)),
@@ -98,6 +98,8 @@ def _view_of(run: Run) -> PageView:
         ("replies rejected or failed", f"{len(troubles):,}"),
         ("failed rounds", f"{failed_rounds:,}"),
     )
+    if warning := warning_of(run):
+        tiles = (*tiles, ("warning", text(warning)))
     standings = sorted(
         run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
     )
@@ -111,7 +113,7 @@ def _view_of(run: Run) -> PageView:
         tuple(
             (
                 (name, name),
-                (percent(standing.scores.accuracy), number(standing.scores.accuracy)),
+                (_accuracy(standing.scores), number(standing.scores.accuracy)),
                 (str(standing.version or "-"), standing.version or None),
             )
             for name, standing in standings[:MOST_CLIENTS]
@@ -120,6 +122,11 @@ def _view_of(run: Run) -> PageView:
         _troubles(troubles),
         _facts(run, summary),
     )
+
+
+def _accuracy(scores: Scores) -> str:
+    only = scores.test is not None and scores.test.only_class is not None
+    return percent(scores.accuracy) + (" (one class only)" if only else "")
 
 
 def _points(run: Run) -> tuple[Point, ...]:
@@ -143,20 +150,10 @@ def _facts(run: Run, summary: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         ("asked in a round", str(run.config.train.selected(summary["clients"]))),
         ("seed", str(run.config.seed)),
     ]
-    if names := _class_names(run):
+    if names := run.class_names:
         shown = listed([text(name) for name in names], MOST_CLASSES)
         facts.append(("classes", f"{len(names):,}: {shown}"))
     if summary["best_round"] is not None:
         best = f"round {summary['best_round']} with {percent(number(summary['best_accuracy']))}"
         facts.append(("best by validation", best))
     return tuple(facts)
-
-
-def _class_names(run: Run) -> tuple[str, ...]:
-    try:
-        kept = run.store.kept_data()
-        if kept is None or run.config.brings_own:
-            return run.config.federation.classes
-        return dataset_from(kept, str(run.store.kept_path)).class_names
-    except PfedesError:  # the page is about the rounds: damage to the data is reported elsewhere
-        return ()

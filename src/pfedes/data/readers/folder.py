@@ -17,7 +17,7 @@ NO_CLASSES = {"train", "val", "valid", "validation", "dev"}
 log = logging.getLogger(__name__)
 
 
-def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
+def folder_recipe(path: Path, size: int, channels: int, progress: Progress) -> Recipe:
     """How to read PATH/CLASS/picture, or PATH/train/CLASS/picture and PATH/test/CLASS/picture.
 
     Classes are numbered by name, those of train/ and test/ together.
@@ -35,12 +35,11 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
         for part in found
     ]
     everything = [entry for part in files for entry in part]
-    first = open_picture(everything[0][0], size)
-    height, width, channels = first.shape
+    height, width, _ = open_picture(everything[0][0], size, channels).shape
 
     def fill(images: Images, labels: Labels) -> None:
         for row, (picture, label) in enumerate(everything):
-            pixels = open_picture(picture, size)
+            pixels = open_picture(picture, size, channels)
             check_shape(pixels, (height, width, channels), str(picture))
             images[row], labels[row] = pixels, label
             progress(f"reading {path.name} (once)", row + 1, len(everything))
@@ -50,7 +49,7 @@ def folder_recipe(path: Path, size: int, progress: Progress) -> Recipe:
         # With the names: labels are numbers, which other names would give another meaning.
         identity=[
             DECODING,
-            size,
+            *(size, channels),
             names,
             _fingerprint(path, [picture for picture, _ in everything]),
         ],

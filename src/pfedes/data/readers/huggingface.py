@@ -9,7 +9,7 @@ from pfedes.data.readers.images import DECODING, as_array, check_shape
 from pfedes.errors import DataError, said
 
 
-def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Recipe:
+def hub_recipe(name: str, directory: str, size: int, channels: int, progress: Progress) -> Recipe:
     """How to decode `owner/name`; with a directory, the copy in it, and the hub is not asked."""
     parts = _load(name, directory)
     train = parts.get("train")
@@ -22,13 +22,13 @@ def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Reci
         if missing := [column for column in (image, label) if column not in part.features]:
             raise DataError(f"the test part of {name} has no column {missing[0]!r}")
     total = sum(len(part) for part in used)
-    first, _ = next(_decoded(name, train, image, label, size))
-    height, width, channels = first.shape
+    first, _ = next(_decoded(name, train, image, label, (size, channels)))
+    height, width, _ = first.shape
 
     def fill(images: Images, labels: Labels) -> None:
         row = 0
         for part in used:
-            for pixels, number in _decoded(name, part, image, label, size):
+            for pixels, number in _decoded(name, part, image, label, (size, channels)):
                 check_shape(pixels, (height, width, channels), f"picture {row} of {name}")
                 images[row], labels[row] = pixels, number
                 row += 1
@@ -36,7 +36,7 @@ def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Reci
 
     return Recipe(
         name="hf",
-        identity=[DECODING, name, size, *(part._fingerprint for part in used)],
+        identity=[DECODING, name, size, channels, *(part._fingerprint for part in used)],
         rows=total,
         shape=(height, width, channels),
         class_names=tuple(train.features[label].names),
@@ -46,14 +46,14 @@ def hub_recipe(name: str, directory: str, size: int, progress: Progress) -> Reci
 
 
 def _decoded(
-    name: str, part: Any, image: str, label: str, size: int
+    name: str, part: Any, image: str, label: str, form: tuple[int, int]
 ) -> Iterator[tuple[Images, int]]:
-    """Pictures and labels, row by row."""
+    """Pictures and labels, row by row; of the form asked for, a size and channels."""
     try:
         for row, example in enumerate(part):
             if example[image] is None or example[label] is None:
                 raise DataError(f"row {row} of {name} has no picture or no label")
-            yield as_array(example[image], size), example[label]
+            yield as_array(example[image], *form), example[label]
     except DataError:
         raise
     except Exception as error:  # decoders raise whatever they stumble over

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from pfedes.data.dataset import Images
 from pfedes.errors import DataError
@@ -17,7 +17,7 @@ ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".
 MODES = {1: "L", 3: "RGB"}
 """Channels that a picture can be brought to, and what Pillow calls it."""
 
-DECODING = 2  # part of the cache's keys: pixels never meet those that were decoded otherwise
+DECODING = 3  # part of the cache's keys: pixels never meet those that were decoded otherwise
 
 # Pillow's remarks on odd files are for who set up logging; nobody else's error gets more lines.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
@@ -27,10 +27,11 @@ def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3)
     """Pixels (height, width, channels), at the size asked for.
 
     A size is a height and a width, or a number for both; 0 = as it is. Grey becomes colour by
-    repetition, 16 bits become 8, transparency is dropped.
+    repetition, 16 bits become 8, transparency is dropped; a picture is turned as its EXIF says.
     """
     if image.width * image.height > BIG:
         raise DataError(f"a picture of {image.width}x{image.height} is too large")
+    image = ImageOps.exif_transpose(image)  # cameras and phones note how they were held
     if channels not in MODES:
         raise DataError(f"a picture has 1 or 3 channels, not {channels}")
     image = _with_bytes(image).convert(MODES[channels])

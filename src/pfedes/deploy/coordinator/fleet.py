@@ -25,7 +25,7 @@ from pfedes.federation.listener import Listener
 from pfedes.federation.loop import Federation, uniform
 from pfedes.files import parse_json, read, write_atomically
 from pfedes.fleet.client_host import reply_spec, summand_size
-from pfedes.fleet.messages import Answer, from_task, to_answer
+from pfedes.fleet.messages import MEASURES, Answer, from_task, to_answer
 from pfedes.formatting import counted
 from pfedes.population.simulation import Simulation
 from pfedes.results.run import Run, open_run
@@ -296,6 +296,8 @@ class FlareFleet:
 def _said(site: str, message: Payload) -> Reply | Failure | Scored:
     """What a site says: it may be anything, and then it is that site's failure."""
     try:
+        if MEASURES in message.meta:
+            raise WireError("it brings measures that nobody asked for")
         answer, _ = to_answer(message)
     except WireError as error:
         return Failure(site, printable(f"an answer that cannot be read: {error}"))

@@ -16,6 +16,7 @@ from pfedes.config.federation import NETWORK, FederationConfig
 from pfedes.config.limits import at_most
 from pfedes.config.participant import Participant
 from pfedes.core.device import device_of
+from pfedes.core.measures import Metric
 from pfedes.core.payload import Payload, under
 from pfedes.core.protocol import WITHHELD, Failure, FailureCode, Reply, Scored, Task
 from pfedes.core.scores import Scores
@@ -25,8 +26,7 @@ from pfedes.deploy.participant.sum_part import Identity, SumPart
 from pfedes.deploy.sum_messages import MASK, OPEN
 from pfedes.deploy.versions import check_versions, own_versions
 from pfedes.errors import ConfigError, DamageError, DiskError, PfedesError, StoreError, WireError
-from pfedes.federation.admission import scores_of
-from pfedes.fleet.messages import Answer, from_answer, to_task
+from pfedes.fleet.messages import MEASURES, Answer, from_answer, to_task
 from pfedes.fleet.workers import Worker, insist
 from pfedes.methods import METHODS
 from pfedes.models.precision_speed import warn_if_slow
@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 REFUSED: FailureCode = "refused"
 TOLD: frozenset[FailureCode] = frozenset({"missing base", REFUSED})
 """All that a coordinator hears of a failure, or that it is one: its text may name files or data."""
+
+STAYS = {"log", "code", MEASURES}
+"""What a message between processes says, and none that leaves."""
 
 LONGEST = 2**18
 """Characters of a configuration: thousands of classes and participants."""
@@ -78,6 +81,7 @@ class ParticipantHandler:
         self._worker: Worker | None = None
         self._is_enrolled = False
         self._sends_parameters = False
+        self._metric: Metric = "accuracy"
 
     def handle(self, message: Payload) -> Payload:
         """The answer to a message: a card, an upload, scores, or that there is none."""
@@ -168,6 +172,7 @@ class ParticipantHandler:
         enrolling = Task("", self.participant.name, 0, 0, Payload())
         answer = insist(self._worker, "enroll", enrolling)
         self._is_enrolled = isinstance(answer, Reply)
+        self._metric = self.participant.metric or config.evaluate.metric
         self._sends_parameters = METHODS[config.method.name](config.method).averages_parameters
         if isinstance(answer, Reply):  # else nothing of what was asked for stays here
             meta = dict(answer.payload.meta)
@@ -194,7 +199,7 @@ class ParticipantHandler:
             )
         # A federation that was finished may continue.
         heard = {"round": max(record.round, task.round), "finished": False}
-        return record.model_copy(update=heard)
+        return record.model_copy(update=heard).judged_by(self._metric)
 
     def _check_runs(self, run: str, record: ParticipantRecord) -> None:
         """Of every run something is kept, also of one in which nothing is ever trained."""
@@ -210,7 +215,7 @@ class ParticipantHandler:
         One that only measures tells no such thing: the round is not committed yet.
         """
         if task.base != record.accepted and (stored := self._stored(task.run, task.base)):
-            return _accepted(record, task.base, scores_of(stored.reply))
+            return _accepted(record, task.base, stored.scores)
         return record
 
     def _stored(self, run: str, version: int) -> Version | None:
@@ -265,13 +270,13 @@ class ParticipantHandler:
             log.warning("no answer: %s", answer.reason)
             answer = replace(answer, reason=answer.code if answer.code in TOLD else "failed")
         payload = from_answer(answer, "")
-        kept = {key: value for key, value in payload.meta.items() if key not in ("log", "code")}
+        kept = {key: value for key, value in payload.meta.items() if key not in STAYS}
         return Payload(payload.tensors, kept)
 
 
 def _accepted(record: ParticipantRecord, version: int, scores: Scores) -> ParticipantRecord:
     changed: dict[str, Any] = {"accepted": version, "after": scores}
-    if (validation := scores.val_accuracy) is not None and (
+    if (validation := scores.val_by(record.metric)) is not None and (
         validation > record.best_validation or record.best > version
     ):
         changed |= {"best": version, "best_validation": validation}
@@ -280,10 +285,12 @@ def _accepted(record: ParticipantRecord, version: int, scores: Scores) -> Partic
 
 def _measured(record: ParticipantRecord, task: Task, scores: Scores) -> ParticipantRecord:
     found = Measured(round=task.round, version=task.base, scores=scores)
-    best, validation = record.best_measured, scores.val_accuracy
+    best, validation = record.best_measured, scores.val_by(record.metric)
     # A round that is done again counts for itself alone, as do those after it.
     if validation is not None and (
-        best is None or best.round >= task.round or validation > (best.scores.val_accuracy or 0)
+        best is None
+        or best.round >= task.round
+        or validation > (best.scores.val_by(record.metric) or 0)
     ):
         best = found
     return record.model_copy(update={"measured": found, "best_measured": best})

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pfedes.core.measures import Metric
 from pfedes.core.scores import Scores
 from pfedes.errors import DamageError, StoreError
 from pfedes.files import parse_json, read
@@ -31,6 +32,7 @@ class ParticipantRecord(Section):
     accepted: int = 0  # its version that the federation continues from
     best: int = 0  # of the accepted ones, the best by its own validation samples; 0 = none
     best_validation: float = -1.0
+    metric: Metric = "accuracy"  # by which they are the best
     before: Scores | None = None  # untrained
     after: Scores | None = None  # of the accepted version, right after its training
     measured: Measured | None = None  # the last with what the server holds
@@ -45,6 +47,13 @@ class ParticipantRecord(Section):
         if self.measured is not None and self.measured.round >= self.accepted:
             return self.measured.scores
         return self.after
+
+    def judged_by(self, metric: Metric) -> "ParticipantRecord":
+        """The record of who chooses the best by that: by another, the best so far is none."""
+        if metric == self.metric:
+            return self
+        nothing = {"best": 0, "best_validation": -1.0, "best_measured": None}
+        return self.model_copy(update={**nothing, "metric": metric})
 
     def turned_to(self, run: str, about: Mapping[str, Any]) -> "ParticipantRecord":
         """The record of that run, which may be an earlier one; the present one is not forgotten."""

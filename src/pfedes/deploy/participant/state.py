@@ -162,7 +162,11 @@ class ParticipantState:
         simulation = Simulation(with_method_imported(config), progress)
         round, version, download = self._in_use(simulation, record, best)
         answers = [floats for number, floats in self.answered().items() if number <= round]
-        moment = Moment(record.run, round, version, best, answers, record.about)
+        moment = Moment(
+            *(record.run, round, version, best, answers, record.about),
+            metric=record.metric,
+            chosen_over=participant.name,
+        )
         return personal_at(simulation, self.clients, participant.name, moment, download)
 
     def _in_use(
