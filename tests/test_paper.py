@@ -1,12 +1,10 @@
 """The paper's experiments: every one runs, shows what it should, and shares its runs."""
 
 import csv
-import fcntl
 import json
 import re
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 import torch
 from matplotlib.collections import Collection, PathCollection
 
+from commands import MAIN, Done, command
 from pfedes.config import configure
 from pfedes.errors import ConfigError
 from pfedes.methods.pfedes import PFedESConfig
@@ -32,36 +31,55 @@ from pfedes.reproduction.methodology import origin
 from pfedes.reproduction.published import published
 from pfedes.reproduction.record import Record
 from pfedes.reproduction.runner import Campaign
-from pfedes.reproduction.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
+from pfedes.reproduction.scale import FULL, LAPTOP, SCALES, SMOKE, Crowd, scale_named
 from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
 from pfedes.sweep.cells import Outcome
 from running import hyper_parameters
 
 
-def command(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pfedes", "paper", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+def paper(*arguments: str) -> Done:
+    return command("paper", *arguments)
+
+
+TINY = replace(
+    SMOKE,
+    crowds={
+        10: Crowd(3, rounds=2, epochs=1, batch_size=16),
+        50: Crowd(4, rounds=2, epochs=1, batch_size=16),
+        100: Crowd(5, rounds=2, epochs=1, batch_size=16),
+    },
+    settings={"data.limit": 200, "models.pool": ["cnn5"]},
+)
+"""The scale smoke with less of everything but experiments: a run takes a fraction of a second.
+
+Homogeneous and heterogeneous clients are the same at this scale.
+"""
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All experiments at the smallest scale, run once by whichever test process comes first."""
-    shared = tmp_path_factory.getbasetemp().parent / "paper"
-    shared.mkdir(exist_ok=True)
-    with (shared / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "done").exists():
-            done = command("all", "--out", str(shared / "out"), "--quiet", timeout=1800)
-            assert done.returncode == 0, done.stderr
-            pages = [Path(line).parent.name for line in done.stdout.splitlines()]
-            assert pages == list(experiments())
-            (shared / "done").touch()
-    return shared / "out"
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """All experiments, run once, with their archive beside them; smoke is even smaller meanwhile.
+
+    About 120 runs, and the pages with their figures in three formats, take the time.
+    """
+    out = tmp_path_factory.mktemp("paper") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SCALES, "smoke", TINY)
+        words = ["--quiet", "--jobs", "1", "--archive", str(out.with_name("kept"))]
+        done = paper("all", "--out", str(out), *words)
+        assert done.returncode == 0, done.stderr
+        assert [Path(line).parent.name for line in done.stdout.splitlines()] == list(experiments())
+        yield out
+
+
+@pytest.mark.repeat
+def test_the_scale_smoke_as_a_user_runs_it(tmp_path: Path) -> None:
+    """166 runs of the scale that `pfedes paper all` has, in processes, take some minutes."""
+    words = ["paper", "all", "--out", str(tmp_path / "out"), "--quiet"]
+    done = subprocess.run([*MAIN, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).parent.name for line in done.stdout.splitlines()] == list(experiments())
+    assert Campaign(list(experiments().values()), SMOKE, tmp_path / "out").missing() == []
 
 
 def table(place: Path, experiment: str, name: str) -> list[dict[str, str]]:
@@ -85,7 +103,7 @@ def area_of(bubble: Collection) -> float:
 
 
 def test_the_list_names_them_all() -> None:
-    done = command("list")
+    done = paper("list")
     assert done.returncode == 0
     for name, experiment in experiments().items():
         (line,) = re.findall(rf"^{name} .*$", done.stdout, re.MULTILINE)
@@ -103,7 +121,7 @@ def test_wrong_words_get_one_line() -> None:
         (["models", "--plan", "--draw"], "give one of them"),
         (["models", "--against", "fedprot"], "did you mean 'fedproto'"),
     ):
-        done = command(*words)
+        done = paper(*words)
         assert done.returncode == 2
         assert what in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -184,9 +202,8 @@ def test_the_tables_hold_every_method_scenario_and_the_papers_values(everything:
 
 
 def test_a_cell_of_the_table_is_the_runs_accuracy(everything: Path) -> None:
-    record = Results(SMOKE, everything).record(setting("fml", "cifar10", 10, homogeneous=True))
+    record = Results(TINY, everything).record(setting("fml", "cifar10", 10, homogeneous=True))
     assert record is not None
-    assert record.config.models.pool == ("cnn1",)
     assert record.config.method.name == "fml"
     summary = json.loads((record.directory / "summary.json").read_text())
     (row,) = [r for r in table(everything, "table-homogeneous", "cifar10") if r["method"] == "FML"]
@@ -194,7 +211,7 @@ def test_a_cell_of_the_table_is_the_runs_accuracy(everything: Path) -> None:
 
 
 def test_a_page_says_where_its_numbers_come_from(everything: Path) -> None:
-    results = Results(SMOKE, everything)
+    results = Results(TINY, everything)
     rows = table(everything, "ablation", "runs")
     assert len(rows) == 15
     for row in rows:
@@ -224,7 +241,7 @@ def test_a_table_without_runs_says_so_in_a_line(tmp_path: Path) -> None:
         assert said == ["not run yet"] * panels
     assert list(origin(table, results))[1:] == ["42 runs, none of them finished."]
     # Of nothing there is no page.
-    done = command("all", "--draw", "--out", "nothing")
+    done = paper("all", "--draw", "--out", "nothing")
     assert done.returncode == 0, done.stderr
     assert "\ntheory: 0 of 1 runs, no page yet\n" in done.stdout
     assert [path.name for path in Path("nothing").iterdir()] == ["models"]
@@ -238,7 +255,7 @@ def test_curves_boxes_and_sweeps_have_all_their_marks(everything: Path) -> None:
             float(row[key]) for key in ("worst", "quartile 1", "median", "quartile 3", "best")
         ]
         assert numbers == sorted(numbers)
-    results = Results(SMOKE, everything)
+    results = Results(TINY, everything)
     figure = experiment_named("convergence").show(results).figures["convergence"]
     assert [len(axes.lines) for axes in figure.axes] == [7] * 6
     boxes = experiment_named("individual").show(results).figures["individual"]
@@ -281,7 +298,7 @@ def test_the_tradeoff_keeps_payload_and_rounds_apart(everything: Path) -> None:
             assert payload == 1.69
     costs = table(everything, "tradeoff", "tradeoff")
     assert len(costs) == 12
-    figure = experiment_named("tradeoff").show(Results(SMOKE, everything)).figures["tradeoff"]
+    figure = experiment_named("tradeoff").show(Results(TINY, everything)).figures["tradeoff"]
     for axes, data in zip(figure.axes, DATA.values(), strict=True):
         reached = [row for row in costs if row["data"] == data and row["target"] != "-"]
         assert reached
@@ -301,7 +318,7 @@ def test_the_tradeoff_keeps_payload_and_rounds_apart(everything: Path) -> None:
 
 
 def test_pictures_that_need_states_outlive_them(everything: Path) -> None:
-    results = Results(SMOKE, everything)
+    results = Results(TINY, everything)
     assert not list(everything.glob("cells/*/state"))
     exhibit = experiment_named("tsne").show(results)
     rows = exhibit.tables["tsne"].rows
@@ -332,7 +349,7 @@ def test_the_theory_is_measured_on_three_clients(everything: Path) -> None:
     verdicts = {row["step"]: row["verdict"] for row in table(everything, "theory", "proof")}
     assert verdicts["(a) drops eta mu <g, p>"] == "does not follow"
     assert verdicts["(a) and (d) at the same point"] == "exclude each other"
-    figures = experiment_named("theory").show(Results(SMOKE, everything)).figures
+    figures = experiment_named("theory").show(Results(TINY, everything)).figures
     assert [len(figure.axes) for figure in figures.values()] == [3, 3, 3]
 
 
@@ -368,30 +385,35 @@ def test_nothing_is_run_twice_and_everything_can_be_drawn_again(
     wanted = [
         config
         for e in experiments().values()
-        for s in e.settings(SMOKE)
-        for config in SMOKE.configs(s)
+        for s in e.settings(TINY)
+        for config in TINY.configs(s)
     ]
     different = {config.result_digest() for config in wanted}
     assert len(list((everything / "cells").iterdir())) == len(different) < len(wanted)
-    assert Campaign(list(experiments().values()), SMOKE, everything).missing() == []
+    assert Campaign(list(experiments().values()), TINY, everything).missing() == []
     # An archive has no states, and gives the same tables and figures.
-    done = command("all", "--out", str(everything), "--draw", "--quiet", "--archive", "kept")
+    kept = everything.with_name("kept")
+    done = paper("all", "--out", str(kept), "--draw", "--quiet")
     assert done.returncode == 0, done.stderr
-    done = command("all", "--out", "kept", "--draw", "--quiet")
-    assert done.returncode == 0, done.stderr
-    made = sorted(path.relative_to("kept") for path in Path("kept").glob("*/*.*"))
+    made = sorted(path.relative_to(kept) for path in kept.glob("*/*.*"))
     assert len(made) > 100
     for path in made:
-        assert (Path("kept") / path).read_bytes() == (everything / path).read_bytes(), path
-    assert str(everything) not in "".join(
-        p.read_text() for p in Path("kept").glob("cells/*/*.json")
-    )
-    # And somebody who has nothing else need not run anything of it again.
-    fresh = Campaign(list(experiments().values()), SMOKE, tmp_path / "fresh", archive=Path("kept"))
-    assert fresh.missing() == []
-    done = command("claims", "--out", "fresh", "--archive", "kept", "--quiet")
+        assert (kept / path).read_bytes() == (everything / path).read_bytes(), path
+    records = {path.relative_to(kept): path.read_text() for path in kept.glob("cells/*/*.json")}
+    assert str(everything) not in "".join(records.values())
+    # What was run without one can be archived later.
+    words = ["tsne", "--out", str(everything), "--draw", "--quiet"]
+    done = paper(*words, "--archive", "late")
     assert done.returncode == 0, done.stderr
-    assert Path("fresh/claims/README.md").read_bytes() == Path("kept/claims/README.md").read_bytes()
+    late = {path.relative_to("late"): path.read_text() for path in Path("late").glob("*/*/*.json")}
+    assert len(late) >= 2
+    assert late.items() <= records.items()
+    # And somebody who has nothing else need not run anything of it again.
+    fresh = Campaign(list(experiments().values()), TINY, tmp_path / "fresh", archive=kept)
+    assert fresh.missing() == []
+    done = paper("claims", "--out", "fresh", "--archive", str(kept), "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert Path("fresh/claims/README.md").read_bytes() == (kept / "claims/README.md").read_bytes()
     assert not list(Path("fresh").glob("cells/*/state"))
 
 
@@ -420,7 +442,7 @@ def test_a_run_is_archived_when_it_ends_and_not_with_the_last(tmp_path: Path) ->
 
 
 def test_the_plan_starts_nothing(tmp_path: Path) -> None:
-    done = command("table-homogeneous", "--plan", "--out", "o")
+    done = paper("table-homogeneous", "--plan", "--out", "o")
     assert done.returncode == 0
     assert "42, of which 0 are finished" in done.stdout
     assert re.search(r"time +about \d+:\d\d min", done.stdout)
@@ -431,7 +453,10 @@ def test_the_plan_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_settings_become_configurations() -> None:
+    (equal,) = SMOKE.configs(setting("fml", "cifar10", 10, homogeneous=True))
+    assert equal.models.pool == ("cnn1",)
     (laptop,) = LAPTOP.configs(setting("pfedes", "cifar100", 50, homogeneous=False))
+    assert laptop.models.pool == ("cnn1", "cnn2", "cnn3", "cnn4", "cnn5")
     assert laptop.partition.clients == 50
     assert laptop.partition.classes_per_client == 10
     assert laptop.train.selected(50) == 10
