@@ -73,7 +73,7 @@ def test_a_participant_adds_its_own_noise_and_counts_it_itself(tmp_path: Path) -
     over = refused(host, 2, 1)
     assert (over.code, over.reason[:26]) == ("refused", "ada has spent epsilon 2.94")
     assert len(rows(account)) == 2
-    # Without a limit it goes on, but never with another key.
+    # Without a limit it continues, but never with another key.
     unlimited = host_of_ada(tmp_path, noisy("local"))
     key.unlink()
     assert "noise.key is gone" in refused(unlimited, 2, 1).reason

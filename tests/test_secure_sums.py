@@ -211,7 +211,7 @@ def test_who_is_needed_and_came_back_is_asked_in_the_next_job(tmp_path: Path) ->
     town = Town(tmp_path, timeout=60, lost={("open", "ada"), ("open", "ben")})
     connected = dict.fromkeys(NAMES, "1")
     town.layout.write_presence(Presence({**connected, "ada": "2"}, connected))
-    with pytest.raises(AwayError, match="ada can go on"):
+    with pytest.raises(AwayError, match="ada can continue"):
         town.total()
     town.lost = set()
     assert town.sums().selected(RUN, ROUND) == list(NAMES)

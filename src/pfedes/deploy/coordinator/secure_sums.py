@@ -1,4 +1,4 @@
-"""Secure sums at the coordinator: carried to participants, and gone on with after a kill."""
+"""Secure sums at the coordinator: carried to participants, and continued after a kill."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ class AwayError(Exception):
     """Members that are needed came back, and can be asked in the next job."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"{', '.join(names)} can go on with the sum in the next job")
+        super().__init__(f"{', '.join(names)} can continue the sum in the next job")
 
 
 class SecureSums:
@@ -72,7 +72,7 @@ class SecureSums:
             answer, _ = to_answer(decode(base64.b64decode(tree["reply"])))
             assert isinstance(answer, Reply), "only replies are attached"
             replies.append(answer)
-        log.info("round %d: the sum goes on from where it was sealed", tasks[0].round)
+        log.info("round %d: the sum continues from where it was sealed", tasks[0].round)
         return replies
 
     def total(self, tasks: Sequence[Task], replies: Sequence[Reply], size: int) -> Total:
