@@ -278,8 +278,17 @@ def comparable(run: Run) -> list[dict[str, Any]]:
 
 
 def standings(run: Run) -> dict[str, Any]:
-    """Without digests, which are keyed by participants."""
-    return {n: s.model_copy(update={"digest": ""}) for n, s in run.manifest.clients.items()}
+    """Without what participants keep to themselves: plain digests, and scores class by class."""
+    return {
+        name: standing.model_copy(
+            update={
+                "digest": "",
+                "scores": standing.scores.plain,
+                "local": standing.local.plain,
+            }
+        )
+        for name, standing in run.manifest.clients.items()
+    }
 
 
 def assert_same(run: Run, other: Run) -> None:
