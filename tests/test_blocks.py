@@ -81,7 +81,7 @@ def keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-WHOLE = {"table.categories", "compare", "consents", "labels", "method"}
+WHOLE = {"table.categories", "compare", "consents", "labels", "method", "peers"}
 """Tables with keys of the user's, or of a method."""
 
 

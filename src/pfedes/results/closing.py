@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from textwrap import wrap
 from typing import Protocol
 
 from pfedes.config import Config
@@ -34,6 +35,9 @@ class Closed(Protocol):
     def summary(self) -> Row: ...
     def why_untrained(self) -> str: ...
     def reading_rows(self) -> AbstractContextManager[None]: ...
+
+
+BESIDE_NAMES = 62  # letters of a line of 80 that the names of rows leave
 
 
 def closing_rows(run: Closed) -> dict[str, str]:
@@ -84,7 +88,7 @@ def _class_by_class(run: Closed, summary: Row) -> dict[str, str]:
         "baseline": f"{percent(baseline)} right by always naming a client's commonest class",
     }
     if warning := warning_of(run):
-        rows["warning"] = warning
+        rows["warning"] = "\n".join(wrap(warning, BESIDE_NAMES))
     return rows
 
 
