@@ -12,6 +12,7 @@ import torch
 from pfedes import ConfigError, Payload
 from pfedes.cli import execute
 from pfedes.core.device import device_of
+from pfedes.core.measures import Tally
 from pfedes.methods import METHODS
 from pfedes.population.simulation import Simulation
 from running import small
@@ -46,6 +47,9 @@ def _numbers_for_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "cpu", lambda self: torch.zeros_like(self, device="cpu"))
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: [0] * len(self))
     monkeypatch.setattr("pfedes.core.training.SGD", _plain_sgd)
+    monkeypatch.setattr(
+        "pfedes.core.client.tally_of", lambda labels, *_: Tally(((0, 0, len(labels)),))
+    )
 
 
 @pytest.mark.usefixtures("_numbers_for_the_asking")

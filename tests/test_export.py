@@ -245,7 +245,8 @@ def test_it_appears_whole_or_not_at_all(
 def test_other_shapes_and_odd_names(personal: PersonalModel, tmp_path: Path) -> None:
     """Grey images that are not square; a channel that never varies; names from anywhere."""
     shape, names = (1, 20, 26), ("a|b", "c\n# d", "`e` <b>")
-    facts = replace(personal.facts, samples=dict.fromkeys(names[:2], (1, 1, 1)))
+    scores = personal.facts.scores.plain  # class by class they are of ten other classes
+    facts = replace(personal.facts, samples=dict.fromkeys(names[:2], (1, 1, 1)), scores=scores)
     model = CNN(3, shape, conv2=16, fc1=30)
     grey = PersonalModel(model, names, Normaliser.of([0.3], [0.0]), shape, facts)
     export_model(grey, "out")

@@ -86,6 +86,7 @@ class Context:
         after_aggregation: Whether the user wants the headline measured after aggregation.
         max_share: Largest weight of one client; 1 for no bound.
         caution: What a client does not let the server learn, from its `[limits]`.
+        summed: Whether clients send whole numbers to be added up, and by what weight.
         meter: Counts the floating-point operations of the server in this round.
     """
 
@@ -100,5 +101,5 @@ class Context:
     after_aggregation: bool
     max_share: float = 1.0
     caution: Caution = Caution()
-    summed: Summed = "no"  # whether clients send whole numbers to be added up, and by what weight
+    summed: Summed = "no"
     meter: FlopMeter = field(default_factory=FlopMeter, compare=False, repr=False)

@@ -20,13 +20,13 @@ class Batch:
         x: Inputs, (n, *shape).
         y: Their labels.
         beside: What was computed of them before, a row for each; None if nothing was.
+        weights: What a sample of each class counts in a loss on labels; None if all count alike.
     """
 
     x: Tensor
     y: Tensor
     beside: Tensor | None = None
     weights: Tensor | None = None
-    """What a sample of each class counts in a loss on labels; None = all alike."""
 
     def __len__(self) -> int:
         return len(self.y)

@@ -140,16 +140,17 @@ def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tenso
     if not isinstance(image, Image.Image):
         with Image.open(image) as opened:
             return read_image(opened, config)
+    kind = image.format  # which is lost when it is turned
     image = ImageOps.exif_transpose(image)  # as it was in training
-    image = _with_bytes(image).convert("L" if channels == 1 else "RGB")
+    image = _with_bytes(image, kind).convert("L" if channels == 1 else "RGB")
     if image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     return torch.tensor(np.asarray(image)).reshape(1, height, width, channels)
 
 
-def _with_bytes(image: Image.Image) -> Image.Image:
+def _with_bytes(image: Image.Image, kind: str | None) -> Image.Image:
     """Of 16 bits the upper 8: convert() would cut off at 255. Of 32 bits the white is not known."""
-    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+    if image.mode == "F" or (image.mode == "I" and kind not in ("PNG", "PPM")):
         raise ValueError("the image has pixels of 32 bits: save it with 8 or 16, black being 0")
     if not image.mode.startswith("I"):
         return image

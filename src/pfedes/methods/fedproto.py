@@ -89,7 +89,7 @@ class FedProto(Method[FedProtoConfig]):
         means = prototypes_of(client, ctx) if self.config.statistics == "pass" else running
         labels, rows = means.rows()
         # A balanced epoch may have seen a rare class more often than there are samples of it.
-        held = torch.bincount(client.train.labels, minlength=ctx.classes).cpu()
+        held = torch.bincount(client.train.labels.cpu(), minlength=ctx.classes)
         counts = [int(min(means.counts[label], held[label])) for label in labels]
         return Upload(value, {"prototypes": rows}, {"labels": labels, "counts": counts})
 

@@ -31,10 +31,11 @@ def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3)
     """
     if image.width * image.height > BIG:
         raise DataError(f"a picture of {image.width}x{image.height} is too large")
+    kind = image.format  # which is lost when it is turned
     image = ImageOps.exif_transpose(image)  # cameras and phones note how they were held
     if channels not in MODES:
         raise DataError(f"a picture has 1 or 3 channels, not {channels}")
-    image = _with_bytes(image).convert(MODES[channels])
+    image = _with_bytes(image, kind).convert(MODES[channels])
     height, width = (size, size) if isinstance(size, int) else size
     if height and image.size != (width, height):
         image = image.resize((width, height), Image.Resampling.BILINEAR)
@@ -42,11 +43,11 @@ def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3)
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def _with_bytes(image: Image.Image) -> Image.Image:
+def _with_bytes(image: Image.Image, kind: str | None) -> Image.Image:
     """Of 16 bits the upper 8, as Pillow does with colours; grey ones it would cut off at 255."""
     # A PGM or PNG of 16 bits may have been widened. Other numbers have no agreed white, and one
     # found in each picture would make them of different brightness.
-    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+    if image.mode == "F" or (image.mode == "I" and kind not in ("PNG", "PPM")):
         raise DataError("its pixels are numbers of 32 bits: save it with 8 or 16, black being 0")
     if not image.mode.startswith("I"):  # I;16, I;16B, ... differ in the order of bytes
         return image
