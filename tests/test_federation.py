@@ -50,7 +50,8 @@ def test_a_run_leaves_what_was_promised(tmp_path: Path) -> None:
         *("best_round", "best_accuracy", "last10_accuracy", "initial_accuracy"),
         *("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down", "metadata_up"),
         *("floats_evaluation", "flops", "seconds", "targets", "rejected_uploads"),
-        *("failed_clients", "best_selected_round", "best_selected_accuracy"),
+        *("failed_clients", "balanced_accuracy", "macro_f1", "auc", "majority_baseline"),
+        *("one_class", "best_selected_round", "best_selected_accuracy"),
     ]
     rounds, clients = rows(directory / "rounds.jsonl"), rows(directory / "clients.jsonl")
     assert [row["round"] for row in rounds] == [1, 2]
