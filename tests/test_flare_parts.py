@@ -137,6 +137,8 @@ def test_who_is_asked_into_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert gather(layout, two, ["ada", "ben"], 0).is_ready
 
     class Begun:
+        ended_by_budget = False
+
         class manifest:  # noqa: N801 (an attribute of a run)
             round = 2
             clients = dict.fromkeys(["ada", "ben"])
@@ -162,6 +164,8 @@ def test_a_job_waits_for_as_many_as_a_round_needs(
     import pfedes.deploy.coordinator.quorum as module
 
     class Begun:
+        ended_by_budget = False
+
         class manifest:  # noqa: N801 (an attribute of a run)
             round = 2
             clients = dict.fromkeys(["ada", "ben", "cleo"])
