@@ -95,8 +95,8 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
         return guest.handle(from_task(kind, Task("run", "ada", round, base, Payload(held))))
 
     def scores_of(scored: Payload) -> Scores:
-        found: dict[str, Any] = {key: scored.meta[key] for key in Scores.__dataclass_fields__}
-        return Scores(**found)
+        assert "measures" not in scored.meta  # class by class they stay
+        return Scores.from_counts(scored.meta)
 
     def shared(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         return (model if method == "fedavg" else head_of(model)).state_dict()
@@ -106,7 +106,9 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
         ruined = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
         learned = ask("answer", 1, 0, start).tensors
         first = scores_of(ask("score", 1, 1, learned))
-        assert guest.seat.personal().facts.scores == first  # also while the federation continues
+        assert (
+            guest.seat.personal().facts.scores.plain == first
+        )  # also while the federation continues
 
         # The coordinator was killed before it committed that round, and does it again.
         assert ask("answer", 1, 0, start).meta["kind"] == "reply"
@@ -118,10 +120,12 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
 
         record = guest.seat.record()
         assert record is not None
-        assert (record.accepted, record.scores, record.before) == (2, last, None)
+        assert record.scores is not None
+        assert (record.accepted, record.scores.plain, record.before) == (2, last, None)
         for best, scores, held in ((False, last, ruined), (True, first, learned)):
             personal = ParticipantState(guest.seat.directory).personal(best=best)
-            assert (personal.facts.scores, personal.facts.round) == (scores, 1 if best else 2)
+            assert personal.facts.scores.plain == scores
+            assert personal.facts.round == (1 if best else 2)
             assert all(held[name].equal(tensor) for name, tensor in shared(personal.model).items())
     finally:
         guest.stop()
