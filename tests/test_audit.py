@@ -23,7 +23,7 @@ from pfedes.audit.intervals import (
     resampled,
     share_of,
 )
-from pfedes.audit.mechanism import Sampler, attempt_on_noise
+from pfedes.audit.releases import Sampler, attempt_on_noise
 from pfedes.audit.shadows import Shadow, Shadows, split
 from pfedes.audit.sights import AS_SENT, BITS, SIGNS, Noise, numbers_sent, seen_by
 from pfedes.data import sources

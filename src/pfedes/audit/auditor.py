@@ -10,8 +10,8 @@ import numpy as np
 from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import ARCHITECTURE, CLASSES, attempts_on
 from pfedes.audit.clock import Clock
-from pfedes.audit.mechanism import RELEASES, attempt_on_noise
 from pfedes.audit.pixels import ON, REQUESTS, attempts_on_pixels
+from pfedes.audit.releases import RELEASES, attempt_on_noise
 from pfedes.audit.shadows import Shadow, Shadows
 from pfedes.audit.sights import Noise
 from pfedes.data.dataset import Progress, silent

@@ -11,7 +11,7 @@ from pfedes.store.manifest import Manifest
 MOST_NAMED = 4  # clients in one line
 
 
-class Measured(Protocol):
+class MeasuredRun(Protocol):
     """What is taken from a run."""
 
     manifest: Manifest
@@ -54,14 +54,14 @@ def rows_of(scores: Scores, names: Sequence[str]) -> dict[str, str]:
     return rows
 
 
-def pooled(run: Measured) -> Tally | None:
+def pooled(run: MeasuredRun) -> Tally | None:
     """The test samples of all clients in one table; None where that is not known of all."""
     tallies = [standing.scores.test for standing in run.manifest.clients.values()]
     known = [tally for tally in tallies if tally is not None]
     return added(known) if len(known) == len(tallies) else None
 
 
-def warning_of(run: Measured) -> str:
+def warning_of(run: MeasuredRun) -> str:
     """Whose models name one class only; '' if nobody's does."""
     standings = sorted(run.manifest.clients.items())
     found = [
