@@ -320,3 +320,13 @@ def test_time_asleep_is_not_counted() -> None:
 
 def test_a_grid_is_judged_by_the_round_that_is_reported() -> None:
     assert record([0.3, 0.9, 0.5]).validation == 0.5
+
+
+def test_an_archive_does_not_say_where_the_data_lay(tmp_path: Path) -> None:
+    config = small("standalone", train__rounds=1, data__dir=str(tmp_path))
+    Federation(config, out=tmp_path / "run").run()
+    made = Record.of(tmp_path / "run", config)
+    assert made is not None
+    made.archive(tmp_path / "kept")
+    assert str(tmp_path) not in (tmp_path / "kept" / "config.toml").read_text()
+    assert Record.of(tmp_path / "kept", config) is not None
