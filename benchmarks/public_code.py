@@ -22,7 +22,7 @@ SEEDS = (0, 1, 2)
 class ForgetfulConfig(FedMRLConfig):
     """Hyper-parameters of FedMRL."""
 
-    name: str = "public_code:ForgetfulFedMRL"  # type: ignore[assignment]
+    name: str = "public_code:ForgetfulFedMRL"  # type: ignore[assignment]  # theirs is a Literal
 
 
 class ForgetfulFedMRL(FedMRL):
