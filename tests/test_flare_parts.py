@@ -29,9 +29,9 @@ from pfedes.deploy.coordinator.layout import Layout, Presence
 from pfedes.deploy.coordinator.quorum import PATIENCE, gather
 from pfedes.deploy.coordinator.serve import Serving, admit, prepare
 from pfedes.deploy.coordinator.terms import LARGEST_CHANGES, with_norm
+from pfedes.deploy.filter_rules import allowed_by
 from pfedes.deploy.flare_config import write_server
 from pfedes.deploy.kit import AUTHORITY, CERTIFICATE, KEY
-from pfedes.deploy.may_leave import allowed_by
 from pfedes.deploy.messages import CONTENT, to_payload, to_shareable
 from pfedes.deploy.participant.filter import OnlyAgreed
 from pfedes.deploy.participant.join import Joining

@@ -10,7 +10,7 @@ from torch import nn
 
 from pfedes import Client, ConfigError, Federation, MethodError, Payload, PFedES, Standalone
 from pfedes.core.training import Learner, fit, frozen
-from pfedes.fleet.client_host import reply_spec
+from pfedes.fleet.allow_list import reply_spec
 from pfedes.methods import METHODS
 from pfedes.methods.base import Received
 from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss

@@ -13,7 +13,8 @@ from pfedes import ConfigError, Federation, MethodError, Run
 from pfedes.core.protocol import SUMMAND, Failure, Reply, Task
 from pfedes.deploy.coordinator.terms import with_norm
 from pfedes.errors import WireError
-from pfedes.fleet.client_host import host_of, reply_spec
+from pfedes.fleet.allow_list import reply_spec
+from pfedes.fleet.client_host import host_of
 from pfedes.fleet.serial import SerialFleet
 from pfedes.population.simulation import Simulation
 from pfedes.privacy.config import PrivacyConfig

@@ -15,7 +15,7 @@ from pfedes.audit.releases import RELEASES, attempt_on_noise
 from pfedes.audit.shadows import Shadow, Shadows
 from pfedes.audit.sights import Noise
 from pfedes.data.dataset import Progress, silent
-from pfedes.fleet.client_host import reply_spec
+from pfedes.fleet.allow_list import reply_spec
 from pfedes.privacy.accounting import epsilon_of
 from pfedes.results.findings import Audit
 from pfedes.results.run import Run

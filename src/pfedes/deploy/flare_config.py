@@ -12,9 +12,9 @@ from typing import Any
 from pfedes.config import Config
 from pfedes.config.participant import Participant
 from pfedes.deploy.app import FILTER_CLASS, SERVER_CLASS, SITE_CLASS
+from pfedes.deploy.filter_rules import allowed_by
 from pfedes.deploy.hardening import unix
 from pfedes.deploy.kit import Kit
-from pfedes.deploy.may_leave import allowed_by
 from pfedes.deploy.names import ADMIN, check_host
 from pfedes.deploy.participant.site_files import PARTICIPANT, TERMS
 from pfedes.files import read, write_atomically, writing

@@ -11,7 +11,7 @@ from pfedes.core.payload import Payload
 from pfedes.core.protocol import Failure, FailureCode, Reply, Task
 from pfedes.core.scores import Scores
 from pfedes.errors import WireError
-from pfedes.fleet.client_host import reply_spec
+from pfedes.fleet.allow_list import reply_spec
 from pfedes.methods.base import Method, Received
 
 LARGEST_CHANGE = 1e15  # nobody learns so much; squared it is still far from overflowing

@@ -20,19 +20,15 @@ from pfedes.config.earlier_digests import earlier_local_digest
 from pfedes.core.client import Card, Client
 from pfedes.core.context import Context
 from pfedes.core.flops import FlopMeter
-from pfedes.core.payload import Payload, TensorSpec, Value
+from pfedes.core.payload import Payload, Value
 from pfedes.core.protocol import (
-    MEMBER_META,
-    REPLY_META,
     SUMMAND,
-    WITHHELD,
     Failure,
     FailureCode,
     Reply,
     Scored,
     Task,
 )
-from pfedes.core.wire import WireSpec, required
 from pfedes.errors import (
     DamageError,
     DiskError,
@@ -44,6 +40,7 @@ from pfedes.errors import (
     unknown,
 )
 from pfedes.files import Buffer
+from pfedes.fleet.allow_list import check_consent, check_download, check_reply
 from pfedes.imports import kind_text_and_place
 from pfedes.methods.base import Method, in_one_line
 from pfedes.methods.contract import check_metadata
@@ -105,7 +102,7 @@ class ClientHost:
         try:
             ctx = self.context(0)
             card = self.population.card(task.client, self.method.needs)
-            self._check_consent(task, card, ctx)
+            check_consent(self.population, self.method, card, ctx)
             if self.privacy is not None:
                 self.privacy.check(task.client)
             if problems := self.population.check(self.method, ctx):
@@ -207,7 +204,7 @@ class ClientHost:
                 **upload.meta,
             },
         )
-        self._check_reply(task, reply, ctx)
+        check_reply(self.population, self.method, task.client, reply, ctx)
         self._make_way(task, versions)
         self.store.commit(Version(state, self._identity(task), reply, scores.measures))
         return Reply(task.client, reply, scores.measures)
@@ -276,28 +273,11 @@ class ClientHost:
         """Nothing is touched for a task that is not on the allow-list."""
         if task.client not in self.population.sizes:
             raise WireError(unknown("client", task.client, self.population.names))
-        card = self.population.card(task.client, self.method.needs)
-        self._check_consent(task, card, ctx)
-        try:
-            if not (in_order and task.base >= 0):
-                raise WireError(f"base {task.base} is no base for round {task.round}")
-            self.method.allowed(card, ctx).down.check(task.download)
-            if (consent := self.population.consent(task.client)) is not None:
-                consent.limits.check_download(self.method, task.download)
-        except WireError as error:
-            raise RefusedError(f"download refused: {error}") from None
-
-    def _check_consent(self, task: Task, card: Card, ctx: Context) -> None:
-        if (consent := self.population.consent(task.client)) is not None:
-            for reason in consent.refusals(self.method, card, ctx):
-                raise RefusedError(f"refused: {reason}")
-
-    def _check_reply(self, task: Task, reply: Payload, ctx: Context) -> None:
-        """Nothing leaves that is not on the allow-list, which lies within a participant's own."""
-        card = self.population.card(task.client, self.method.needs)
-        reply_spec(self.method, card, ctx).check(reply)
-        if (consent := self.population.consent(task.client)) is not None:
-            consent.check_amount(reply)
+        if not (in_order and task.base >= 0):
+            raise RefusedError(
+                f"download refused: base {task.base} is no base for round {task.round}"
+            )
+        check_download(self.population, self.method, task, ctx)
 
 
 def _failure(task: Task, error: Exception) -> Failure:
@@ -344,28 +324,6 @@ def personal_model(
     """The model by which a client is measured, given what it would be sent now."""
     after = method.evaluated_after_aggregation(ctx)
     return method.personal(client, download if after else None, ctx)
-
-
-def reply_spec(
-    method: Method[Any], card: Card, ctx: Context, *, over_network: bool = False
-) -> WireSpec:
-    """Everything that may be in a client's reply; both sides check against it."""
-    up = method.allowed(card, ctx).up
-    stays = WITHHELD if over_network else frozenset()
-    common = {name: spec for name, spec in REPLY_META.items() if name not in stays}
-    if ctx.summed == "no":
-        return WireSpec(up.groups, {**common, **up.meta})
-    if over_network:
-        return WireSpec((), {**common, **up.meta, **MEMBER_META})
-    summand = {SUMMAND: TensorSpec((summand_size(up, ctx),), torch.int64)}
-    return WireSpec((required(summand),), {**common, **up.meta})
-
-
-def summand_size(up: WireSpec, ctx: Context) -> int:
-    """How many whole numbers a client adds to a secure sum."""
-    forms = [form for group in up.groups for form in group.options[0].values()]
-    numbers = sum(form.most_bytes // form.dtype.itemsize for form in forms)
-    return numbers + 1 if ctx.summed == "by samples" else numbers
 
 
 def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:

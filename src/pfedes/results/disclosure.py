@@ -14,7 +14,7 @@ from pfedes.core.protocol import Task
 from pfedes.core.shapes import ROWS, Shape
 from pfedes.core.wire import MetaSpec, WireSpec
 from pfedes.errors import DamageError
-from pfedes.fleet.client_host import reply_spec
+from pfedes.fleet.allow_list import reply_spec
 from pfedes.formatting import between, count
 from pfedes.store.client_store import ClientStore, Version
 

@@ -24,7 +24,7 @@ from pfedes.federation.admission import printable
 from pfedes.federation.listener import Listener
 from pfedes.federation.loop import Federation, uniform
 from pfedes.files import parse_json, read, write_atomically
-from pfedes.fleet.client_host import reply_spec, summand_size
+from pfedes.fleet.allow_list import reply_spec, summand_size
 from pfedes.fleet.messages import MEASURES, Answer, from_task, to_answer
 from pfedes.formatting import counted
 from pfedes.population.simulation import Simulation

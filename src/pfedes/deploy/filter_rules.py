@@ -1,4 +1,4 @@
-"""What may leave a site, for the filter in its workspace."""
+"""The rules of the filter in a participant's workspace: everything its consents let leave."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pfedes.core.payload import Max, TensorSpec
 from pfedes.deploy.participant.handler import own_config
 from pfedes.deploy.sum_messages import masked_spec, opened_spec
 from pfedes.deploy.versions import TOLD
-from pfedes.fleet.client_host import reply_spec, summand_size
+from pfedes.fleet.allow_list import reply_spec, summand_size
 from pfedes.population.consent import Consent
 from pfedes.population.simulation import Simulation
 from pfedes.securesum.masking import MOST_MEMBERS
