@@ -1,4 +1,4 @@
-"""What is measured and reported."""
+"""What is measured and reported, and the metric that chooses the best round."""
 
 from typing import Annotated
 

@@ -1,4 +1,8 @@
-"""The allow-list: what may travel, by names, shapes, types and metadata."""
+"""The form of an allow-list: what may travel, by names, shapes, types and metadata.
+
+A method fills it in; `fleet/allow_list.py` checks it at the client, `federation/admission.py` at
+the server, and the filter of a participant's engine (`deploy/participant/filter.py`) once more.
+"""
 
 import math
 import re

@@ -7,8 +7,8 @@ KIT/
     federation.toml    the terms: host and port of the coordinator, names, method
 
 A kit comes from another party. Every other file that the engine needs is generated at the
-participant's from templates of the installed package (`workspace`), and a kit that holds anything
-else is refused by the name of what it holds.
+participant's from templates of the installed package (`flare_config`), and a kit that holds
+anything else is refused by the name of what it holds.
 """
 
 import os

@@ -232,9 +232,7 @@ class Ledger:
             *(evaluation_floats, server_flops, seconds, self.metric),
         )
         validation = mean_validation([s.scores for s in clients.values()], self.metric)
-        better = validation is not None and (
-            last.best_validation is None or validation > last.best_validation
-        )
+        better = _is_best(validation, last.best_validation)
         added: dict[MetricsFile, list[Row]] = {"clients.jsonl": rows, "rounds.jsonl": [row]}
         metrics = {
             name: self.store.append(name, new, last.metrics.get(name, Extent()))
@@ -303,3 +301,8 @@ class Ledger:
 
 def _untrained(scores: Scores) -> Standing:
     return Standing(scores=scores, local=scores.plain)
+
+
+def _is_best(validation: float | None, best_so_far: float | None) -> bool:
+    """Whether a round is the best: by the metric of `[evaluate]` on validation data, never test."""
+    return validation is not None and (best_so_far is None or validation > best_so_far)

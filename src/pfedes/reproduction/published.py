@@ -1,4 +1,4 @@
-"""The numbers that the paper gives, each with its table and cell."""
+"""Reads `published.json`: the numbers that the paper gives, each with its table and cell."""
 
 import json
 from functools import cache
