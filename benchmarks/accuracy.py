@@ -1,58 +1,87 @@
-"""Whether what is faster is as accurate: bf16 beside float32, one drawn pass beside two.
+"""What an option, or a slip of public code, does to accuracy: one table for each question.
 
-    python benchmarks/accuracy.py OUT [precision] [phase1]
+    python benchmarks/accuracy.py OUT [COMPARISON ...]
 
-CIFAR-10 (set PFEDES_DATA), N = 20, C = 100 %, 20 rounds, E = E_fe = 1 for precision and E = 5,
-E_fe = 1 for phase 1, seeds 0 to 2: hours on two cores. Run directories lie below OUT; what is there
-is not trained again, what was interrupted is continued.
+CIFAR-10 (set PFEDES_DATA), N = 20, C = 100 %, seeds 0 to 2: hours on two cores. Run directories lie
+below OUT; what was interrupted is continued. Each finished run becomes a line of
+history/accuracy.jsonl, and is not trained again. Without names: the tables of what is there.
 """
 
+import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compare import HISTORY
+
 from pfedes import Config, Federation, StoreError, configure, open_run
+from pfedes.store.environment import environment
 
+ARCHIVE = HISTORY / "accuracy.jsonl"
 SEEDS = (0, 1, 2)
-COMMON = {"train.rounds": 20, "method.extractor_epochs": 1, "runtime.report": False}
+
+Arm = tuple[str, Mapping[str, Any]]
+"""A method and its settings."""
+
+SHORT = {"train.rounds": 20, "train.epochs": 1}
+ONE_EACH = {**SHORT, "method.extractor_epochs": 1}
+FIVE_TO_ONE = {"train.rounds": 4, "train.epochs": 5, "method.extractor_epochs": 1}
+BF16 = {"train.precision": "bf16"}
+
+COMPARISONS: dict[str, dict[str, tuple[Arm, Arm]]] = {
+    "precision": {
+        "pfedes": (("pfedes", ONE_EACH), ("pfedes", {**ONE_EACH, **BF16})),
+        "standalone": (("standalone", SHORT), ("standalone", {**SHORT, **BF16})),
+        "fedproto": (("fedproto", SHORT), ("fedproto", {**SHORT, **BF16})),
+    },
+    "phase1": {
+        "both, drawn": (
+            ("pfedes", FIVE_TO_ONE),
+            ("pfedes", {**FIVE_TO_ONE, "method.phase1": "drawn"}),
+        )
+    },
+    "slips": {
+        "fedgh, frozen head": (
+            ("fedgh", {**SHORT, **BF16}),
+            ("variants:FrozenHead", {**SHORT, **BF16}),
+        ),
+        "fedmrl, unstored projector": (
+            ("fedmrl", {**SHORT, **BF16}),
+            ("variants:UnstoredProjector", {**SHORT, **BF16}),
+        ),
+    },
+}
+"""By title and row, what is usual and what is set against it."""
+
+Key = tuple[str, str, int, int]
 
 
-def configured(method: str, seed: int, settings: Mapping[str, Any]) -> Config:
-    own = {k: v for k, v in COMMON.items() if method == "pfedes" or not k.startswith("method.")}
-    return configure(
-        method=method, data="cifar10", clients=20, seed=seed, settings={**own, **settings}
-    )
+def archived() -> dict[Key, float]:
+    """The mean test accuracy in percent of each finished run, by comparison, row, arm and seed."""
+    if not ARCHIVE.exists():
+        return {}
+    lines = map(json.loads, ARCHIVE.read_text().splitlines())
+    return {(line["of"], line["row"], line["arm"], line["seed"]): line["mean"] for line in lines}
 
 
-def seeded(method: str, settings: Mapping[str, Any]) -> Callable[[int], Config]:
-    """What is run, by its seed."""
-    return lambda seed: configured(method, seed, settings)
-
-
-def precision() -> dict[str, dict[str, Callable[[int], Config]]]:
-    """By method, then by precision."""
-    return {
-        method: {
-            kind: seeded(method, {"train.epochs": 1, "train.precision": kind})
-            for kind in ("float32", "bf16")
-        }
-        for method in ("pfedes", "standalone", "fedproto")
-    }
-
-
-def phase1() -> dict[str, dict[str, Callable[[int], Config]]]:
-    """By method, then by what phase 1 sees."""
-    return {
-        "pfedes": {
-            kind: seeded("pfedes", {"train.epochs": 5, "method.phase1": kind})
-            for kind in ("both", "drawn")
-        }
-    }
-
-
-COMPARISONS = {"precision": precision, "phase1": phase1}
+def train(title: str, out: Path) -> None:
+    """Trains what is missing: of every arm the first seed, then the second."""
+    for seed in SEEDS:
+        for row, arms in COMPARISONS[title].items():
+            for arm, (method, settings) in enumerate(arms):
+                key = (title, row, arm, seed)
+                if key not in archived():
+                    config = configure(
+                        method=method,
+                        data="cifar10",
+                        clients=20,
+                        seed=seed,
+                        settings={**settings, "runtime.report": False},
+                    )
+                    name = f"{title}-{row.replace(', ', '-').replace(' ', '-')}-{arm}-{seed}"
+                    _archive(key, accuracy(config, out / name))
 
 
 def accuracy(config: Config, out: Path) -> float:
@@ -64,32 +93,49 @@ def accuracy(config: Config, out: Path) -> float:
     except StoreError:
         run = Federation(config, out=out).run()
     mean: float = run.summary["mean_accuracy"]
-    return mean
+    return 100 * mean
+
+
+def _archive(key: Key, mean: float) -> None:
+    about = environment()
+    where = {"commit": about["commit"], "processor": about["processor"]}
+    line = dict(zip(("of", "row", "arm", "seed"), key, strict=True)) | {"mean": mean} | where
+    ARCHIVE.parent.mkdir(exist_ok=True)
+    with ARCHIVE.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def show(title: str) -> None:
+    """The means over seeds, their difference, and the spread over seeds."""
+    found = archived()
+    print(f"\n{title}")
+    for row in COMPARISONS[title]:
+        arms = [[found.get((title, row, arm, seed)) for seed in SEEDS] for arm in (0, 1)]
+        paired = [(a, b) for a, b in zip(*arms, strict=True) if a is not None and b is not None]
+        if not paired:
+            print(f"{row:28} not measured yet")
+            continue
+        first, second = zip(*paired, strict=True)
+        difference = statistics.fmean(second) - statistics.fmean(first)
+        spread = max(max(arm) - min(arm) for arm in (first, second))
+        print(
+            f"{row:28} {_list(first)}   {_list(second)}   {difference:+.2f} points, spread over "
+            f"{len(paired)} seeds {spread:.2f}"
+        )
+
+
+def _list(values: tuple[float, ...]) -> str:
+    each = ", ".join(f"{value:.2f}" for value in values)
+    return f"{statistics.fmean(values):.2f} ({each})"
 
 
 def main() -> None:
     if len(sys.argv) < 2 or not set(sys.argv[2:]) <= COMPARISONS.keys():
         sys.exit(__doc__)
-    out = Path(sys.argv[1])
+    for title in sys.argv[2:]:
+        train(title, Path(sys.argv[1]))
     for title in sys.argv[2:] or COMPARISONS:
-        for method, kinds in COMPARISONS[title]().items():
-            means, spreads = [], []
-            for kind, config in kinds.items():
-                found = [
-                    100 * accuracy(config(seed), out / title / f"{method}-{kind}" / f"seed-{seed}")
-                    for seed in SEEDS
-                ]
-                means.append(statistics.fmean(found))
-                spreads.append(max(found) - min(found))
-                values = ", ".join(f"{value:.2f}" for value in found)
-                print(f"{method:12} {kind:8} {means[-1]:6.2f} %  ({values})", flush=True)
-            difference = means[1] - means[0]
-            within = "within" if abs(difference) <= max(spreads) else "BEYOND"
-            print(
-                f"{method:12} difference {difference:+.2f} points, {within} the spread over seeds "
-                f"({max(spreads):.2f})",
-                flush=True,
-            )
+        show(title)
 
 
 if __name__ == "__main__":
