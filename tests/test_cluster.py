@@ -17,6 +17,24 @@ from running import result, small
 GATED = "gated:Gated"
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fedtgp",
+        "fedmrl",
+        *(pytest.param(name, marks=pytest.mark.repeat) for name in ("fedgh", "fedssa", "fedre")),
+    ],
+)
+def test_methods_whose_server_trains_or_whose_clients_keep_more(
+    method: str, two_nodes: Cluster, tmp_path: Path
+) -> None:
+    """What a client keeps beside its model travels with it; class ids come with uploads."""
+    brief = {"train__rounds": 2, "train__epochs": 1}
+    serial = Federation(small(method, **{**SETTINGS, **brief}), out=tmp_path / "serial").run()
+    run = Federation(on(two_nodes, method, **brief), out=tmp_path / "run").run()
+    assert result(run) == result(serial)
+
+
 @pytest.mark.parametrize("share", [False, True])
 def test_the_same_bits_as_serial(
     share: bool, two_nodes: Cluster, serial_result: dict[str, Any], tmp_path: Path

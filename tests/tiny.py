@@ -46,6 +46,16 @@ def _rows(start: int) -> Callable[[], dict[str, Any]]:
     return load
 
 
+def _large(start: int) -> Callable[[], dict[str, Any]]:
+    def load() -> dict[str, Any]:
+        grey, labels = _digits(start, 60)
+        pixels = np.round(grey * (255 / 16)).astype(np.uint8)
+        return _divided(pixels.repeat(2, axis=1).repeat(2, axis=2), labels)
+
+    return load
+
+
+ada_large, ben_large = _large(0), _large(60)  # as large as the CNNs need
 ada_images, ben_images = _images(0), _images(60)
 ada_rows, ben_rows = _rows(0), _rows(60)
 
