@@ -75,7 +75,7 @@ BAD = {
     "another run": (meta(run="another"), "'run' is 'another'"),
     "another round": (meta(round=9), "'round' is 9, expected 1"),
     "another base": (meta(base=7), "'base' is 7, expected 0"),
-    "better than all": (meta(test_correct=10**6), "scores that cannot be"),
+    "better than all": (meta(test_correct=10**6), "impossible scores"),
     "no test": (meta(test_total=0, test_correct=0), "'test_total' is 0"),
     "negative flops": (meta(flops=-1), "'flops' is -1"),
     "endless seconds": (meta(seconds=math.inf), "'seconds' is inf"),

@@ -117,14 +117,14 @@ def test_nothing_shared_is_nothing_to_average() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"train__min_uploads": 5}, "min_uploads = 5: a round asks 4 of 4 clients"),
+        ({"train__min_uploads": 5}, "min_uploads = 5, but a round selects 4 of 4 clients"),
         (
             {"aggregation__kind": "krum", "aggregation__byzantine": 1},
-            "'krum' with byzantine = 1 needs 5 uploads, a round asks 4 of 4 clients",
+            "'krum' with byzantine = 1 needs 5 uploads, but a round selects 4 of 4 clients",
         ),
         (
             {"aggregation__kind": "median", "train__participation": 0.5},
-            "'median' needs 3 uploads, a round asks 2 of 4 clients",
+            "'median' needs 3 uploads, but a round selects 2 of 4 clients",
         ),
     ],
 )

@@ -251,7 +251,7 @@ def audited() -> Path:
     trained(runtime__report=True)
     done = command("audit", "run", "--minutes", "0.02")
     assert done.returncode == 0, done.stderr
-    assert "for want of time" in done.stdout
+    assert "left out for lack of time" in done.stdout
     return Path("run")
 
 

@@ -200,7 +200,7 @@ def test_keys_of_one_method_are_set_aside_with_a_notice(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(common(train__rounds=1, seed=7).to_toml())
     done = command("compare", "c.toml", "--methods", "standalone", "--set", "method.name=pfedes",
                    "--set", "method.mu=0.4", "--out", "o", "--json")  # fmt: skip
-    assert "keys set aside: [method] mu" in done.stderr
+    assert "ignored keys: [method] mu" in done.stderr
     assert json.loads(done.stdout)[0]["seeds"] == [7]
 
 

@@ -61,7 +61,7 @@ def test_synthetic_data_of_any_size() -> None:
         ("synthetic:samples=-3", "positive whole number, found '-3'"),
         (f"synthetic:samples={'9' * 5000}", "positive whole number, found '99"),
         (f"folder:{'x' * 5000}", "folder 'xx.*: File name too long"),
-        ("synthetic:samples=3", "3 samples cannot show 10 classes"),
+        ("synthetic:samples=3", "3 samples cannot cover 10 classes"),
     ],
 )
 def test_wrong_names(source: str, message: str) -> None:
@@ -396,7 +396,7 @@ def test_black_and_white_are_all_of_one_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_numbers_without_an_agreed_white_are_refused(dtype: type, tmp_path: Path) -> None:
     Image.fromarray(GREY.astype(dtype)).save(tmp_path / "x.tif")
-    with pytest.raises(DataError, match=r"x.tif cannot be read as a picture: .* of 32 bits: save"):
+    with pytest.raises(DataError, match=r"x.tif cannot be read as a picture: .* 32 bits: save"):
         open_picture(tmp_path / "x.tif", 0)
 
 
@@ -437,7 +437,7 @@ def test_odd_files_among_the_pictures(tmp_path: Path) -> None:
         load(f"folder:{home}")
     (home / os.fsdecode(b"\xff")).mkdir()
     with pytest.raises(
-        DataError, match=r"the folder '.*udcff' in .*pets has a name that is no tex"
+        DataError, match=r"the folder '.*udcff' in .*pets has a name that is not valid tex"
     ):
         load(f"folder:{home}")
 

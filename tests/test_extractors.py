@@ -194,7 +194,7 @@ def test_who_shares_nothing_need_not_agree() -> None:
 def test_augmentation_is_for_images() -> None:
     ctx = context(train__augment=True)
     first, second = PFedES().check([card("a", 7), card("b", 7)], ctx)
-    assert first.what == "train.augment is for images, its inputs are rows of 7 numbers"
+    assert first.what == "train.augment is for images, but its inputs are rows of 7 numbers"
     assert second.client == "b"
     assert PFedES().check([card("a", 3, 8, 8)], ctx) == []
     with pytest.raises(ConfigError, match="augment is for images"):  # whatever the method

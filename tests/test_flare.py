@@ -186,7 +186,9 @@ def test_a_killed_participant_returns_and_a_new_one_is_admitted(
     alone = simulated(ground.home, tmp_path / "alone", "dan", method__name="standalone",
                       train__rounds=rounds)  # fmt: skip
     told = (ground.home / "dan" / "join.txt").read_text()
-    assert f"{percent(alone.summary['mean_accuracy'])} after training as long by itself" in told
+    assert (
+        f"{percent(alone.summary['mean_accuracy'])} after training alone for as many rounds" in told
+    )
 
 
 def test_a_straggler_and_an_exception_cost_their_own_round_only(ground: Ground) -> None:

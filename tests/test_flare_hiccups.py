@@ -54,7 +54,7 @@ def test_the_roster_decides_whether_a_round_can_succeed(tmp_path: Path) -> None:
     settings = {"federation.quorum": 1, "train.min_uploads": 2}
     sites = Sites(Layout(tmp_path / "federation"), **settings)
     sites.unable["ben", "enroll"] = ["failed"]
-    with pytest.raises(ConfigError, match="min_uploads = 2: a round asks 1 of 1 clients"):
+    with pytest.raises(ConfigError, match="min_uploads = 2, but a round selects 1 of 1 clients"):
         sites.coordinate()
     assert not sites.layout.run.exists()
 

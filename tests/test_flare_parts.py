@@ -185,10 +185,10 @@ def test_a_job_waits_for_as_many_as_a_round_needs(
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"train.min_uploads": 4}, "min_uploads = 4: a round asks 3 of 3 clients"),
+        ({"train.min_uploads": 4}, "min_uploads = 4, but a round selects 3 of 3 clients"),
         (
             {"federation.quorum": 2, "aggregation.kind": "median"},
-            "'median' needs 3 uploads, a round asks 2 of 2 clients",
+            "'median' needs 3 uploads, but a round selects 2 of 2 clients",
         ),
     ],
 )

@@ -303,5 +303,5 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     endless.symlink_to("/dev/zero")
     for path in (pipe, endless):
-        with pytest.raises(StoreError, match="cannot be read: it is no file"):
+        with pytest.raises(StoreError, match="cannot be read: it is not a regular file"):
             read(path)

@@ -112,7 +112,7 @@ def test_a_participant_may_be_stricter() -> None:
     assert refusals(Limits(samples=1000)) == [
         "training samples = 320, limits.samples allows at least 1000"
     ]
-    with pytest.raises(ConfigError, match=r"limits\.lr: the least value 2 is larger"):
+    with pytest.raises(ConfigError, match=r"limits\.lr: the smallest value, 2, exceeds"):
         participant_from(
             {"name": "x", "model": "cnn1", "data": "digits", "limits": {"lr": [2, 1]}}, Path(), "x"
         )
@@ -147,7 +147,7 @@ def test_a_short_last_batch_teaches_nothing_that_leaves(
     assert not uploads[4].tensors["conv1.weight"].equal(uploads[0].tensors["conv1.weight"])
     assert uploads[4].meta["state"] == uploads[0].meta["state"]  # the private model saw them all
     said = [r.getMessage() for r in caplog.records if "too few for a batch" in r.getMessage()]
-    assert said == ["ada: the last 2 samples were too few for a batch of the extractor"]
+    assert said == ["ada: left out the last 2 samples, too few for a batch of the extractor"]
 
 
 def test_rounds_and_runs_are_counted_over_all_runs(tmp_path: Path) -> None:

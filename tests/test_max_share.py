@@ -294,7 +294,7 @@ def test_totals_of_scores_cannot_change(sites: Any) -> None:
         (row["round"], row["client"], row["reason"]) for row in run.clients if row["reason"]
     ]
     assert [row[:2] for row in rejected] == [(2, "eve")]
-    assert "it began with 47 and 180" in rejected[0][2]
+    assert "but the run began with 47 and 180" in rejected[0][2]
     assert run.manifest.clients["eve"].version == 1
     assert run.manifest.clients["eve"].scores.test_total == 180
 

@@ -115,7 +115,7 @@ def test_scores_and_their_classes_agree() -> None:
     known = Measures(Tally(()), Tally(((0, 0, 3), (1, 0, 1))))
     assert Measures.from_text(known.to_text()) == known
     assert Scores(0, 0, 3, 4, known).by("balanced_accuracy") == 0.5
-    with pytest.raises(WireError, match="do not add up"):
+    with pytest.raises(WireError, match="differ from the sum"):
         Scores(0, 0, 4, 4, known)
 
 

@@ -49,7 +49,7 @@ def test_arrays_that_will_not_do(array: Any, message: str, tmp_path: Path) -> No
         ("a,b,c\n", "holds no numbers"),
         ("1,2,3\n4,5\n", "cannot be read as numbers .* number of columns changed"),
         ("a,b,c\n1,,3\n", r"cannot be read .*: line 2, column 2 \('b'\): the value is missing"),
-        ("1,2,3\n4,5,x\n", "cannot be read .*: line 2, column 3: 'x' is no number"),
+        ("1,2,3\n4,5,x\n", "cannot be read .*: line 2, column 3: 'x' is not a number"),
         ("1,nan,3\n", "holds NaN or infinity"),
     ],
 )

@@ -130,7 +130,7 @@ def test_rows_of_a_table(wards: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "gaps.csv").write_text(",".join(["nan"] * 30) + "\n")
     for file, what in (
         ("few.csv", r"few.csv holds 1 x 2 numbers, expected n x 30"),
-        ("words.csv", r"words.csv cannot .* line 2, column 1 \('a'\): 'c' is no number"),
+        ("words.csv", r"words.csv cannot .* line 2, column 1 \('a'\): 'c' is not a number"),
         ("gaps.csv", "holds NaN or infinity"),
         ("nowhere.npy", "No such file"),
         ("../x.png", "cannot be read as numbers"),

@@ -116,7 +116,7 @@ def test_a_file_of_medmnist(tmp_path: Path) -> None:
         ({"train_images": np.zeros((40, 28, 28))}, "train images are float64"),
         ({"test_labels": np.zeros((8, 3), np.uint8)}, r"test labels are uint8 of shape \[8, 3\]"),
         ({"val_labels": np.zeros(7, np.uint8)}, "val has 8 images, but 7 labels"),
-        ({"test_labels": np.array([{}] * 8)}, "is no .npz file of arrays"),
+        ({"test_labels": np.array([{}] * 8)}, "is not an .npz file of arrays"),
     ],
 )
 def test_files_of_arrays_that_will_not_do(
@@ -130,7 +130,7 @@ def test_files_of_arrays_that_will_not_do(
 
 def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(DataError, match=r"is no .npz file|cannot be read"):
+    with pytest.raises(DataError, match=r"is not an .npz file|cannot be read"):
         read(f"npz:{tmp_path / 'x.npz'}")
     with pytest.raises(DataError, match="cannot be read"):
         read(f"npz:{tmp_path / 'none.npz'}")

@@ -131,14 +131,14 @@ def test_wrong_files_get_one_line(tmp_path: Path) -> None:
 def test_a_home_that_nobody_has(tmp_path: Path) -> None:
     place = tmp_path / "ada.toml"
     place.write_text('name = "ada"\nmodel = "cnn5"\ndata = "folder:~no-such-user/pets"\n')
-    with pytest.raises(ConfigError, match="'~no-such-user/pets': nobody of that name has a home"):
+    with pytest.raises(ConfigError, match="cannot expand '~no-such-user/pets': no such user"):
         read_participant(place)
     homeless: list[dict[str, Any]] = [
         {"data": "folder:~no-such-user"},
         {"data_dir": "~no-such-user"},
     ]
     for settings in homeless:
-        with pytest.raises(ConfigError, match="'~no-such-user': nobody of that name has a home"):
+        with pytest.raises(ConfigError, match="cannot expand '~no-such-user': no such user"):
             configure(**settings)
 
 

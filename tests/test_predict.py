@@ -309,7 +309,8 @@ def test_one_client_needs_no_name_and_may_be_new(
     shown = capsys.readouterr()
     assert shown.out.startswith("file,label,probability\nx.png,")
     assert shown.err == (
-        "pfedes: warning: client-0000 has not trained yet: its model is what newcomers get\n"
+        "pfedes: warning: client-0000 has not trained yet: this is the model with which new "
+        "clients start\n"
     )
 
 

@@ -149,6 +149,6 @@ def test_check_tells_the_price_before_anybody_joins(
     shown = capsys.readouterr().out
     assert "up to 3 releases of each client" in shown
     assert "times as long as the largest change" in shown
-    assert "promised by the coordinator" in shown
+    assert "the coordinator adds the noise" in shown
     federation.write_text(terms().to_toml())
     assert cli.execute(["check", str(file), "--federation", str(federation)]) == 2

@@ -97,7 +97,7 @@ def test_agreed_statistics_and_levels(tmp_path: Path) -> None:
     assert inputs.tolist() == [[2, 1, 0, 0], [-2, 1, 0, 0]]
     found = fitted(rows_of(source, config), [0, 1], config)
     _, flags = found.encode({"age": ["5", "5"], "cp": ["2", "9"]})
-    assert flags == [["cp: '2' never seen in training"], ["cp: '9' is no known category"]]
+    assert flags == [["cp: '2' never seen in training"], ["cp: '9' is not a known category"]]
 
 
 def test_a_column_without_any_value_says_nothing(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_words_where_numbers_belong(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("y,age\n" + "a,1\nb,2\n" * 20 + "a,old\n")
     federation, rng = FederationConfig(classes=("a", "b")), np.random.default_rng(0)
-    with pytest.raises(DataError, match="row 41, column 'age': 'old' is no number"):
+    with pytest.raises(DataError, match="row 41, column 'age': 'old' is not a number"):
         own_data(participant(path), federation, rng)
 
 
@@ -281,7 +281,7 @@ print(json.dumps(predict_rows("rows.csv", model=load(network=deep(2, (width,))))
     found = json.loads(elsewhere(code, tmp_path / "model"))
     expected = [(p.label, p.probability, list(p.flags)) for p in model.predict([rows])]
     assert [tuple(row) for row in found] == expected
-    assert "cp: '9' is no known category" in found[0][2]
+    assert "cp: '9' is not a known category" in found[0][2]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "| cp | 1, 2, 3, 4 | one 0 or 1 each" in card
 

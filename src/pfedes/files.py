@@ -206,7 +206,7 @@ def read(path: Path) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise DamageError(f"{path} cannot be read: it is no file")
+                raise DamageError(f"{path} cannot be read: it is not a regular file")
             return file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise DamageError(f"{path} cannot be read: {error.strerror}") from None
@@ -249,7 +249,7 @@ def at_home(path: Path | str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise ConfigError(f"{str(path)!r}: nobody of that name has a home here") from None
+        raise ConfigError(f"cannot expand {str(path)!r}: no such user") from None
 
 
 def directory(given: str, what: str) -> Path:

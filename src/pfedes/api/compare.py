@@ -127,7 +127,7 @@ class ComparisonPlan:
             )
         if aside := [key for key in config.method.model_fields_set if key != "name"]:
             log.warning(
-                "keys set aside: [method] %s; for one method use [compare.%s]",
+                "ignored keys: [method] %s; put keys for one method into [compare.%s]",
                 ", ".join(sorted(aside)),
                 config.method.name,
             )

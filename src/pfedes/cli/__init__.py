@@ -52,10 +52,10 @@ def _options(
     debug: bool = typer.Option(
         False,
         DEBUG,
-        help="Show tracebacks and everything that is logged; may stand anywhere in the command.",
+        help="Show tracebacks and all log messages; may be given anywhere in the command.",
     ),
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     if context.invoked_subcommand is None:

@@ -42,6 +42,6 @@ def show_seat(seat: ParticipantState) -> None:
         rows["computed"] = f"{flops} in {seconds:.1f} s; neither number was sent"
     if seat.config.participants[0].compare_alone:
         alone = trained_alone(seat)
-        rows["alone"] = f"{percent(alone)} after training as long by itself"
+        rows["alone"] = f"{percent(alone)} after training alone for as many rounds"
     rows["use it"] = f"pfedes predict {seat.directory} FILE"
     output().print(facts(rows))

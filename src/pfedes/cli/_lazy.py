@@ -12,32 +12,32 @@ from pfedes.errors import ConfigError
 
 SECTIONS = {
     "Experiments": {
-        "new": "Make a small project that runs at once.",
+        "new": "Create a small project, ready to run.",
         "run": "Train a federation.",
         "resume": "Continue a run after its last complete round.",
         "compare": "Run several methods on equal terms and print one table.",
         "paper": "Repeat a table or figure of the paper.",
         "report": "Write the report of a run, or of several side by side.",
-        "audit": "Attack what clients send, and say what it gives away.",
+        "audit": "Attack what clients send, and report what it reveals.",
         "watch": "Follow runs and federations on a live page.",
-        "data": "Look at data sets and partitions.",
+        "data": "List and describe data sets and partitions.",
         "config": "Print every setting with its value and meaning.",
     },
     "Models": {
-        "check": "Try a participant's model and data, and show what would leave.",
+        "check": "Check a participant's model and data; show what would leave.",
         "predict": "Predict labels with a client's trained model.",
-        "export": "Write a client's trained model as files that need no pfedes.",
+        "export": "Write a client's trained model as files that work without pfedes.",
         "adopt": "Train your own model with the extractor of a finished run.",
     },
     "Federations across machines": {
-        "rehearse": "Go through a whole federation on this machine.",
+        "rehearse": "Try a whole federation on this machine.",
         "serve": "Coordinate a federation.",
         "status": "Show who is connected, the round, and all accuracies.",
-        "admit": "Make a kit for a new participant.",
+        "admit": "Create a kit for a new participant.",
         "revoke": "Expel a participant.",
         "renew": "Renew certificates.",
-        "request": "Make a private key and a request for a kit.",
-        "join": "Take part with your own model and data.",
+        "request": "Create a private key and a request for a kit.",
+        "join": "Take part in a federation with your own model and data.",
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}

@@ -32,6 +32,7 @@ def chosen_model(
             personal = opened.personal(client, best=best)
     if not personal.facts.trained:
         log.warning(
-            "%s has not trained yet: its model is what newcomers get", personal.facts.client
+            "%s has not trained yet: this is the model with which new clients start",
+            personal.facts.client,
         )
     return personal

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 ConfigFile = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[CONFIG.toml]", help="Configuration file; other keys keep their defaults."
+        metavar="[CONFIG.toml]",
+        help="Configuration file; keys that it leaves out keep their defaults.",
     ),
 ]
 Data = Annotated[
@@ -43,7 +44,7 @@ ClusterAddress = Annotated[
     typer.Option(
         "--cluster",
         metavar="tls://HOST:PORT",
-        help="Address of the Dask scheduler to work on.",
+        help="Address of the Dask scheduler of the cluster to use.",
     ),
 ]
 Certificates = Annotated[
@@ -55,7 +56,7 @@ Jobs = Annotated[
 ]
 CellNumber = Annotated[
     int | None,
-    typer.Option("--cell", metavar="I", help="Number of the only run to do, from 1."),
+    typer.Option("--cell", metavar="I", help="Number of the single run to do, counted from 1."),
 ]
 Collect = Annotated[
     bool, typer.Option("--collect", help="Only collect the results of runs made with --cell.")
@@ -63,14 +64,16 @@ Collect = Annotated[
 Count = Annotated[bool, typer.Option("--count", help="Only print the number of runs.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Value of any key; may be repeated."),
+    typer.Option(
+        "--set", metavar="SECTION.KEY=VALUE", help="Value of a configuration key; may be repeated."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the run directory.")]
 Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Tracker that follows the run: tensorboard, wandb (offline unless WANDB_MODE says "
+        help="Tracker that records the run: tensorboard, wandb (offline unless WANDB_MODE says "
         "otherwise), or module:Class; may be repeated.",
     ),
 ]
@@ -91,7 +94,8 @@ TrustCode = Annotated[
     bool,
     typer.Option(
         "--trust-code",
-        help="Import the code that the run names even if no run of yours used it here.",
+        help="Import the code that the run names, even if none of your runs used it on this "
+        "machine.",
     ),
 ]
 Best = Annotated[

@@ -65,7 +65,7 @@ def run_queue(
                 watch=None if quiet else progress,
             )
     except KeyboardInterrupt:
-        raise Interrupted("stopped; the same command continues with the round in flight") from None
+        raise Interrupted("stopped; run the same command again to continue") from None
     finally:
         if progress is not None:
             progress.stop()
@@ -74,7 +74,7 @@ def run_queue(
 
 
 def _print_stages(queue: Queue, jobs: int, *, plan: bool) -> None:
-    table = RichTable("", "what it is", "scale", "finished", box=None, pad_edge=False)
+    table = RichTable("", "description", "scale", "finished", box=None, pad_edge=False)
     if plan:
         table.add_column("time for the rest")
     for name, stage in queue.stages.items():

@@ -44,5 +44,5 @@ def admit(
 def show_admission(name: str, directory: Path, request: Path | None, *, again: bool) -> None:
     check_version()
     kit = admit_participant(Layout(directory.absolute()), name, request, again=again)
-    secret = "" if request is not None else ": hand it over so that nobody else sees it"
+    secret = "" if request is not None else ": hand it over so that nobody else can read it"
     said(f"{kit} is for {name}{secret}")

@@ -14,7 +14,9 @@ from pfedes.results.run import open_run
 
 
 def adopt(
-    run: Annotated[Path, typer.Argument(help="Finished run of pfedes.", show_default=False)],
+    run: Annotated[
+        Path, typer.Argument(help="Run directory of a finished pFedES run.", show_default=False)
+    ],
     participant: Annotated[
         Path,
         typer.Argument(

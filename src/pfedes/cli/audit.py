@@ -22,18 +22,20 @@ def audit(
     *,
     minutes: Annotated[
         float,
-        typer.Option(min=0.01, help="How long to try; shadow clients take most of it."),
+        typer.Option(
+            min=0.01, help="Minutes to spend; training shadow clients takes most of them."
+        ),
     ] = 5,
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
-    json: Annotated[bool, typer.Option("--json", help="Print audit.json, nothing else.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print only audit.json.")] = False,
 ) -> None:
-    """Attack what the clients of a run send, and say which attacks succeed.
+    """Attack what the clients of a run send, and report which attacks succeed.
 
-    Attackers learn from shadow clients, which are clients of the same configuration under other
-    seeds, and guess secrets of others. "leak" means that they guess better than chance; "none
-    found" does not mean that there is no leak. Writes audit.json into the run directory, and
-    report.html anew.
+    The attackers learn from shadow clients (the same configuration with other seeds) and guess the
+    secrets of other shadow clients. "leak" means that they guess better than chance; "none found"
+    does not prove that there is no leak. Writes audit.json and a new report.html into the run
+    directory.
     """
     with warned_before(), working() as progress:
         opened = open_run(run, progress, data_dir=data_dir, trust_code=trust_code)
@@ -68,5 +70,5 @@ def _print(found: Audit, directory: Path) -> None:
     for note in dict.fromkeys(f"{f.attack}: {f.note}" for f in found.findings if f.note):
         output().print(note, soft_wrap=True)
     for cut in found.cut:
-        output().print(f"for want of time: {cut}", soft_wrap=True)
+        output().print(f"left out for lack of time: {cut}", soft_wrap=True)
     output().print(str(directory / AUDIT_FILE), soft_wrap=True)

@@ -83,12 +83,12 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
     up = lists_of(card, simulation, over_network=True)[1]
     output().print(f"leaves in every round of {method.name}: {up.numbers} numbers, and metadata")
     output().print(_listed(up))
-    output().print("your limits, beside what this federation asks for:")
+    output().print("your limits, next to what this federation asks for:")
     output().print(_limited(participant.limits, method, card, ctx))
     _print_privacy(simulation, population.card(participant.name, method.needs), up.least)
     if left := participant.limits.left_out(card, ctx):
         output().print(
-            f"note: the last batch has {left} samples: what is uploaded does not learn from them"
+            f"note: the last batch has {left} samples: the uploaded part is not trained on them"
         )
     if simulation.config.privacy.secure_sum:
         for text in _about_sums(participant):
@@ -115,20 +115,24 @@ def _print_privacy(simulation: Simulation, card: Card, numbers: int) -> None:
     for line in (*prospect.lines(), *prospect.warnings()):
         output().print(line, soft_wrap=True)
     if config.privacy.mode == "central":
-        output().print("promised by the coordinator, who adds the noise: you cannot check it")
+        output().print("the coordinator adds the noise: you have its word and cannot check it")
 
 
 def _about_sums(participant: Participant) -> Iterator[str]:
     """By what the others know this participant, and by what it knows them."""
     if participant.state and (place := key_of(participant)).exists():
-        yield f"your fingerprint, for the others' [peers], is {fingerprint_of(place)}"
+        yield (
+            f"your fingerprint, which the others put into their [peers], is {fingerprint_of(place)}"
+        )
     else:
-        yield "you have no key of your own yet: 'pfedes request' makes one, with its fingerprint"
+        yield "you have no key yet: 'pfedes request' makes one and prints its fingerprint"
     compared = ", ".join(sorted(participant.peers))
     yield (
-        f"you take part with {compared} and nobody else, see [peers]"
+        f"you take part with {compared} only, see [peers]"
         if compared
-        else "no [peers]: it protects only from a coordinator that does not forge participants"
+        else (
+            "no [peers]: the sum protects you only if the coordinator does not forge participants"
+        )
     )
 
 

@@ -51,13 +51,13 @@ def compare(
     precision: Precision = None,
     settings: Settings = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory of the runs; the same one continues them.")
+        Path | None, typer.Option(help="Directory of the runs; give it again to continue them.")
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
-            help="Method that the others are compared with, client by client; the most accurate "
-            "baseline if not given."
+            help="Method to compare the others with, client by client; by default the most "
+            "accurate baseline."
         ),
     ] = None,
     jobs: Jobs = 0,
@@ -67,16 +67,16 @@ def compare(
     collect: Collect = False,
     count: Count = False,
     figures: Annotated[
-        bool, typer.Option("--figures", help="Write figures as PNG, SVG and PDF, too.")
+        bool, typer.Option("--figures", help="Also write figures as PNG, SVG and PDF.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the directory.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print only the results, as JSON.")] = False,
 ) -> None:
     """Run several methods with the same clients, models and budget, and print one table.
 
-    OUT/<method>/seed-<s>/ are ordinary run directories. Finished runs are not repeated. Keys for
-    one method stand in [compare.NAME] of the configuration; a list of values there is a grid, from
-    which validation accuracy chooses.
+    Each OUT/<method>/seed-<s>/ is an ordinary run directory. Finished runs are not repeated. Put
+    keys for one method into [compare.NAME] of the configuration; a list of values there is a grid,
+    from which validation accuracy chooses.
     """
     chosen = effective(
         config,

@@ -17,7 +17,7 @@ from pfedes.report.figures import partition_figure
 from pfedes.report.holdings import held_by
 
 app = typer.Typer(
-    help="Look at data sets and partitions.",
+    help="List and describe data sets and partitions.",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -33,7 +33,7 @@ def _help(context: typer.Context) -> None:
 @app.command("list")
 def list_sources() -> None:
     """List the data sets by name."""
-    table = Table("name", "what it is", box=None, pad_edge=False)
+    table = Table("name", "description", box=None, pad_edge=False)
     for name, text in SOURCES.items():
         table.add_row(name, text)
     output().print(table)

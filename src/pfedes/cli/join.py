@@ -26,13 +26,13 @@ def join(
     ],
     *,
     leave: Annotated[
-        bool, typer.Option("--leave", help="Leave when the federation is finished.")
+        bool, typer.Option("--leave", help="Exit when the federation is finished.")
     ] = False,
 ) -> None:
     """Take part with your own model and data, until stopped.
 
-    What may leave is decided by your file, and enforced by it twice. Model, data and an account of
-    everything that was sent stay in its 'state' directory.
+    Your participant file decides what may leave; two checks on this machine enforce it. Your
+    models and a record of everything that was sent stay in the 'state' directory.
     """
     try:
         if told := os.environ.pop(WAITING, ""):

@@ -1,4 +1,4 @@
-"""`pfedes new`: a small project that runs at once."""
+"""`pfedes new`: a small project, ready to run."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -45,7 +45,7 @@ def new(
         typer.Option(help="A simulation of several participants, or one that will join."),
     ] = ProjectKind.STUDY,
 ) -> None:
-    """Create a small project that runs at once: configuration, model, data, test, README."""
+    """Create a small project, ready to run: configuration, model, data, test, README."""
     place = at_home(place)
     write_project(place, kind)
     print(f"{place} is a {kind} project. Next:\n")

@@ -30,8 +30,8 @@ def paper(
         str,
         typer.Argument(
             metavar="list|all|queue|NAME",
-            help="'list' names the experiments, 'all' does every one, 'queue' runs what the "
-            "published results are made from, at the lowest priority.",
+            help="Name of an experiment. 'list' prints the names, 'all' runs every experiment, "
+            "'queue' runs everything behind the published results at the lowest priority.",
             show_default=False,
         ),
     ],
@@ -40,16 +40,20 @@ def paper(
     methods: Annotated[
         str,
         typer.Option(
-            help="Who is compared in tables and figures that compare methods: names separated by "
+            help="Methods in the tables and figures that compare methods: names separated by "
             "commas; 'all' stands for those of the experiment."
         ),
     ] = ALL,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only print what would run, its time and its size.")
+        bool,
+        typer.Option(
+            "--plan",
+            help="Only print what would run, how long it takes and how much space it needs.",
+        ),
     ] = False,
     draw: Annotated[
         bool,
-        typer.Option("--draw", "--collect", help="Train nothing; show what has been run so far."),
+        typer.Option("--draw", "--collect", help="Train nothing; show the results so far."),
     ] = False,
     data_dir: DataDir = None,
     out: Annotated[
@@ -70,8 +74,8 @@ def paper(
     archive: Annotated[
         Path | None,
         typer.Option(
-            help="Keep configurations, results and rows of finished runs there too, and run "
-            "nothing again that is finished there."
+            help="Directory that also keeps the configurations, results and rows of finished "
+            "runs; what is finished there is not run again."
         ),
     ] = None,
     against: Annotated[
@@ -100,7 +104,7 @@ def paper(
         )
         return
     if plan and draw:
-        raise ConfigError("--plan trains nothing and --draw trains nothing: give one of them")
+        raise ConfigError("--plan and --draw exclude each other: give one of them")
     check_part(cell, collect=draw, count=count, out=out or Path())
     run_experiments(
         campaign_of(name, scale, methods, out, data_dir, archive, against),
@@ -118,7 +122,7 @@ def paper(
 
 def list_experiments() -> None:
     """Every experiment, and every scale."""
-    table = RichTable("name", "what it shows", "in the paper", box=None, pad_edge=False)
+    table = RichTable("name", "contents", "in the paper", box=None, pad_edge=False)
     for name, experiment in experiments().items():
         table.add_row(name, experiment.title, experiment.source)
     output().print(table)
@@ -185,7 +189,9 @@ def _print_plan(work: Campaign, jobs: int) -> None:
         "experiments": ", ".join(experiment.name for experiment in work.experiments),
         "scale": f"{work.scale.name}: {work.scale.about}",
         "runs": f"{len(cells)}, of which {len(cells) - len(missing)} are finished",
-        "time": f"about {clock(expected.seconds)} for the others, as busy as the machine is now",
+        "time": (
+            f"about {clock(expected.seconds)} for the others, with the machine as busy as it is now"
+        ),
         "disk": f"{count(expected.largest_state)}B while they run; "
         f"{count(expected.all_states)}B with --keep-states",
     }

@@ -41,7 +41,7 @@ def predict(
         bool,
         typer.Option(
             "--columns-by-position",
-            help="Read CSV files without a header, with the columns in the training order.",
+            help="Read CSV files without a header; their columns must be in the order of training.",
         ),
     ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print only CSV.")] = False,
@@ -53,8 +53,8 @@ def predict(
 ) -> None:
     """Predict labels for images or rows with a client's trained model.
 
-    Images are resized to those of the training. If a file cannot be read, nothing
-    is printed or written.
+    Images are resized to the size of the training images. If a file cannot be read, nothing is
+    printed or written.
     """
     print_predictions(
         run,

@@ -1,4 +1,4 @@
-"""`pfedes renew`: new certificates before the old ones end."""
+"""`pfedes renew`: new certificates before the old ones expire."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,9 +30,9 @@ def renew(
         "federation"
     ),
 ) -> None:
-    """Renew certificates for the keys that exist: the run continues, and nobody needs a new key.
+    """Renew certificates for existing keys; the run continues.
 
-    'pfedes status' says which certificates end soon.
+    'pfedes status' shows which certificates expire soon.
     """
     show_renewal(names or [], federation, server=server, authority=authority)
 
@@ -44,13 +44,19 @@ def show_renewal(names: list[str], directory: Path, *, server: bool, authority: 
     layout = Layout(directory.absolute())
     if authority:  # first: nobody's certificate outlives the authority's
         renew_authority(layout)
-        said("the authority's certificate is renewed: renew everybody's before its old one ends")
+        said("the authority's certificate is renewed: renew all others before its old one expires")
     if server:
         renew_server(layout)
-        said("the coordinator's certificates are renewed, and used when 'pfedes serve' starts")
+        said(
+            "the coordinator's certificates are renewed: 'pfedes serve' uses them from its "
+            "next start on"
+        )
     for name in names:
         kit = renew_participant(layout, name)
         if (kit / KEY).exists():
-            said(f"{kit} is for {name}: hand it over so that nobody else sees it")
+            said(f"{kit} is for {name}: hand it over so that nobody else can read it")
         else:
-            said(f"{kit} is for {name}, who copies it over its kit and keeps its key: no secret")
+            said(
+                f"{kit} is for {name}, which copies it over its kit and keeps its key; it holds "
+                "no secret"
+            )

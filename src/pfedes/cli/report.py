@@ -31,16 +31,16 @@ def report(
         Path | None,
         typer.Option(
             help="File for the comparison of several runs; by default comparison.html in DIR, "
-            "or here if several are given.",
+            "or in the current directory if several are given.",
             show_default=False,
         ),
     ] = None,
     data_dir: MovedData = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Write report.html and summary.json of each run, also while it continues.
+    """Write report.html and summary.json of each run, even while it is running.
 
-    Several runs are compared on one more page. Every page is one file that opens offline.
+    Several runs are also compared on a page. Every page is a single file that opens offline.
     """
     for page in write_reports(directories, out, data_dir, trust_code=trust_code):
         print(page)
@@ -60,7 +60,7 @@ def write_reports(
     ]
     if len(runs) == 1 and out is not None:
         raise ConfigError(
-            f"--out is for the comparison of several runs, and {runs[0].directory} is one"
+            f"--out is for the comparison of several runs, but only {runs[0].directory} was given"
         )
     comparison = out or _common_place(directories) / "comparison.html"
     if len(runs) > 1 and (comparison.is_dir() or not comparison.parent.is_dir()):

@@ -20,10 +20,10 @@ def request(
         ),
     ],
 ) -> None:
-    """Make a private key, and a request that the coordinator signs with 'pfedes admit --request'.
+    """Create a private key, and a request that the coordinator signs with 'pfedes admit --request'.
 
-    The key stays in the 'state' directory, where 'pfedes join' finds it. If one is there already,
-    the request is made anew for it.
+    The key stays in the 'state' directory, where 'pfedes join' finds it. If there is a key already,
+    only the request is made again.
     """
     show_request(participant)
 
@@ -34,4 +34,4 @@ def show_request(file: Path) -> None:
     request = Path(f"{participant.name}.csr")
     print = write_request(participant.name, key_of(participant), request)
     said(f"{request} is for the coordinator: 'pfedes admit {participant.name} --request {request}'")
-    said(f"your fingerprint, which the others compare with you for their [peers]: {print}")
+    said(f"your fingerprint, for the others to compare and put into their [peers]: {print}")

@@ -24,7 +24,8 @@ def resume(
         int | None, typer.Option(help="New total number of rounds, to extend a run.")
     ] = None,
     from_round: Annotated[
-        int | None, typer.Option(help="Round to go back to first, if it is still kept.")
+        int | None,
+        typer.Option(help="Round to go back to before continuing; it must still be kept."),
     ] = None,
     cluster: ClusterAddress = None,
     tls: Certificates = None,
@@ -34,7 +35,10 @@ def resume(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Continue a run after its last complete round, with the result of an uninterrupted run."""
+    """Continue a run after its last complete round.
+
+    The result is that of an uninterrupted run, bit for bit.
+    """
     begin_early(likely_workers(directory / "config.toml", (), cluster=cluster))
     from pfedes.cli._display import watch
     from pfedes.federation.loop import Federation

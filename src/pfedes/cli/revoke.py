@@ -20,10 +20,10 @@ def revoke(
         "federation"
     ),
 ) -> None:
-    """Expel a participant: its kit, and every copy of it, stops working at once.
+    """Expel a participant: its kit and all copies of it stop working at once.
 
-    A connection that is open ends, and nothing that the participant sends counts any more. Its
-    rounds so far stay part of the run. 'pfedes admit NAME --again' lets it back in.
+    Its open connections are closed, and nothing that it sends counts any more. The rounds that it
+    took part in stay part of the run. 'pfedes admit NAME --again' lets it back in.
     """
     show_revocation(name, federation)
 
@@ -31,4 +31,4 @@ def revoke(
 def show_revocation(name: str, directory: Path) -> None:
     check_version()
     revoke_participant(Layout(directory.absolute()), name)
-    said(f"{name} is expelled: its kit and every copy of it is refused from now on")
+    said(f"{name} is expelled: its kit and all copies of it are refused from now on")

@@ -34,8 +34,8 @@ def run(
     method: Annotated[
         str | None,
         typer.Option(
-            help="pfedes, standalone, fedavg, fml, fedkd, lg_fedavg, fd, fedproto, fedssa, fedgh, "
-            "fedre, fedtgp or fedmrl."
+            help="Method: pfedes, standalone, fedavg, fml, fedkd, lg_fedavg, fd, fedproto, "
+            "fedssa, fedgh, fedre, fedtgp or fedmrl."
         ),
     ] = None,
     data: Data = None,
@@ -58,9 +58,9 @@ def run(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Train a federation; without arguments pFedES on handwritten digits, in about a minute.
+    """Train a federation. Without arguments: pFedES on handwritten digits, in about a minute.
 
-    Ctrl-C stops it at any time; 'pfedes resume' continues after the last complete round.
+    Stop it with Ctrl-C at any time; 'pfedes resume' continues after the last complete round.
     """
     begin_early(
         likely_workers(config, settings or (), workers=workers, cluster=cluster, clients=clients)

@@ -20,21 +20,21 @@ def serve(
         Path,
         typer.Argument(
             metavar="FEDERATION.toml",
-            help="Configuration with [federation] participants.",
+            help="Configuration that names the participants under [federation].",
             show_default=False,
         ),
     ],
     *,
     out: Annotated[Path, typer.Option(help="Directory of the federation.")] = Path("federation"),
     kits_only: Annotated[
-        bool, typer.Option("--kits-only", help="Only make the participants' kits.")
+        bool, typer.Option("--kits-only", help="Make the participants' kits and exit.")
     ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Make kits, start the server, wait for the participants, and run all rounds.
+    """Create kits, start the server, wait for the participants, and run all rounds.
 
-    All files are in one directory. Started again, the command continues where it stopped.
+    All files are in one directory. Run the command again to continue where it stopped.
     """
     show_serving(federation, out, kits_only=kits_only, quiet=quiet, json=json)
 
@@ -46,7 +46,7 @@ def show_serving(file: Path, out: Path, *, kits_only: bool, quiet: bool, json: b
     if not kits_only:
         layout.refuse_if_served()
     for name in prepare(layout, configure(file)):
-        say(f"{layout.kits / name} is for {name}: hand it over so that nobody else sees it")
+        say(f"{layout.kits / name} is for {name}: hand it over so that nobody else can read it")
     if kits_only:
         return
     try:

@@ -25,7 +25,7 @@ def watch(
         int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for a free one.")
     ] = 0,
 ) -> None:
-    """Show runs, comparisons and federations on a page that follows them.
+    """Show runs, comparisons and federations on a live page.
 
     The page is served on this machine only, at an address with a secret token in it. Nothing is
     written to the directories. Ctrl-C ends it; the runs continue.

@@ -58,7 +58,7 @@ class Config(Section):
     Its fields are the sections of a configuration file: see the page on configuration.
     """
 
-    seed: int = Field(0, ge=0, description="of all random streams")
+    seed: int = Field(0, ge=0, description="random seed of the run")
     preset: Literal["paper", "released"] = Field(
         "paper", description="paper | released (the authors' code); explicit keys win"
     )
@@ -72,9 +72,11 @@ class Config(Section):
     runtime: RuntimeConfig = RuntimeConfig()
     federation: FederationConfig = FederationConfig()
     participants: tuple[Participant, ...] = Field(
-        (), description="participant.toml files: who takes part with a model and data of their own"
+        (), description="participant.toml files of those who bring their own model and data"
     )
-    compare: dict[str, dict[str, Any]] = Field({}, description="keys for one method each")
+    compare: dict[str, dict[str, Any]] = Field(
+        {}, description="keys that apply to one method only, by its name"
+    )
     table: TableConfig = TableConfig()
     privacy: PrivacyConfig = PrivacyConfig()
 
@@ -145,19 +147,19 @@ class Config(Section):
         asked, rule = self.train.selected(clients), self.aggregation
         if asked < self.train.min_uploads:
             raise ConfigError(
-                f"train.min_uploads = {self.train.min_uploads}: a round asks {asked} of "
-                f"{clients} clients"
+                f"train.min_uploads = {self.train.min_uploads}, but a round selects {asked} "
+                f"of {clients} clients"
             )
         if self.privacy.secure_sum and asked < self.privacy.least:
             raise ConfigError(
-                f"privacy.least = {self.privacy.least}: a secure sum of fewer is not opened, and a "
-                f"round asks {asked} of {clients} clients"
+                f"privacy.least = {self.privacy.least}, but a round selects {asked} of "
+                f"{clients} clients, and a secure sum of fewer is not opened"
             )
         if asked < rule.fewest:
             liars = f" with byzantine = {rule.byzantine}" if rule.kind == "krum" else ""
             raise ConfigError(
-                f"aggregation.kind = {rule.kind!r}{liars} needs {rule.fewest} uploads, a round "
-                f"asks {asked} of {clients} clients"
+                f"aggregation.kind = {rule.kind!r}{liars} needs {rule.fewest} uploads, but "
+                f"a round selects {asked} of {clients} clients"
             )
 
     def local_digest(self) -> str:
@@ -521,7 +523,7 @@ def _choose_method(tree: dict[str, Any], name: str) -> None:
         tree["method"] = {**section, "name": name}
         return
     if aside := [key for key in section if key != "name"]:
-        log.warning("the method is %s: keys set aside: [method] %s", name, ", ".join(aside))
+        log.warning("the method is %s; ignored keys: [method] %s", name, ", ".join(aside))
     tree["method"] = {"name": name}
 
 

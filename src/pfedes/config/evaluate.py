@@ -13,12 +13,12 @@ class EvaluateConfig(Section):
 
     metric: Metric = Field(
         "accuracy",
-        description="what chooses the best round, by validation, and ends by patience: accuracy | "
-        "balanced_accuracy | macro_f1 | auc",
+        description="validation measure that chooses the best round and drives train.patience: "
+        "accuracy | balanced_accuracy | macro_f1 | auc",
     )
     after_aggregation: bool = Field(
         False, description="measure all clients after aggregation (LG-FedAvg differs then)"
     )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
-        (0.9,), description="accuracies whose costs are reported when they are first reached"
+        (0.9,), description="target accuracies: the cost until each is first reached is reported"
     )

@@ -23,7 +23,7 @@ from pfedes.section import Section
 def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
     least, most = bounds
     if least > most:
-        raise ValueError(f"the least value {least:g} is larger than the most, {most:g}")
+        raise ValueError(f"the smallest value, {least:g}, exceeds the largest, {most:g}")
     return bounds
 
 
@@ -41,9 +41,11 @@ class Limits(Section):
     floats: int = Field(0, ge=0, description="most numbers that may leave; 0 = any number")
     samples: int = Field(8, ge=0, description="fewest training samples to take part with")
     batch: int = Field(
-        4, ge=0, description="smallest batch; a shorter last one is left out of what is uploaded"
+        4,
+        ge=0,
+        description="smallest batch size; the uploaded part is not trained on a shorter last batch",
     )
-    steps: int = Field(2, ge=0, description="fewest steps in a round of what is uploaded")
+    steps: int = Field(2, ge=0, description="fewest training steps of the uploaded part in a round")
     rounds: int = Field(10_000, ge=0, description="most rounds answered, over all runs; 0 = any")
     runs: int = Field(100, ge=0, description="most runs begun; 0 = any number")
     lr: Range = Field((1e-6, 1.0), description="least and largest learning rate of any model")
@@ -52,20 +54,26 @@ class Limits(Section):
     clip: Range = Field((0.0, 1000.0), description="least and largest norm of a clipped gradient")
     mu: Range = Field((0.001, 0.5), description="pFedES: least and largest mu")
     silent: float = Field(
-        0.9, ge=0, le=1, description="pFedES: largest share of hidden units without an answer"
+        0.9,
+        ge=0,
+        le=1,
+        description="pFedES: largest share of hidden units that respond to fewer samples than "
+        "crowd",
     )
     crowd: float = Field(
         0.01,
         ge=0,
         le=1,
-        description="pFedES: units that answer to a smaller share of the own samples, or to one "
+        description="pFedES: units that respond to a smaller share of the own samples, or to one "
         "sample, stay as received; 0 = none",
     )
     download: float = Field(
         10.0, ge=0, description="largest root mean square of received parameters; 0 = any"
     )
     change: float = Field(
-        1.0, ge=0, description="the same of their change since the last round; 0 = any"
+        1.0,
+        ge=0,
+        description="largest root mean square of their change since the last round; 0 = any",
     )
 
     epsilon: float = Field(

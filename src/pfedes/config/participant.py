@@ -44,7 +44,7 @@ class Participant(Section):
         ('pfedes',)
     """
 
-    name: Name = Field(description="letters, digits and . _ -; unique in the federation")
+    name: Name = Field(description="name of letters, digits and . _ -; unique in the federation")
     model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")
     data: str = Field(
         description="package.module:function, file.py:function, folder:PATH, hf:NAME, csv:FILE, "
@@ -52,39 +52,47 @@ class Participant(Section):
     )
     head: str = Field("", description="the model's last linear layer; '' = found by trying it")
     classes: tuple[str, ...] = Field(
-        (), description="the names of labels 0, 1, ... in the data; () = the federation's"
+        (), description="names of labels 0, 1, ... in the data; [] = the federation's"
     )
     labels: Mapping[str, str] = Field(
         {}, description="what its folders, labels and classes are called in the federation"
     )
     image_size: int = Field(0, ge=0, description="folder and hf: bring images to this size")
     methods: Annotated[tuple[str, ...], AfterValidator(_known)] = Field(
-        ("pfedes",), min_length=1, description="what this participant consents to"
+        ("pfedes",), min_length=1, description="methods that this participant consents to"
     )
     consents: Mapping[str, Any] = Field(
-        {}, description="keys of a method that shape what leaves, where not the built-in value"
+        {},
+        description="keys of a method that change what leaves, with values other than the defaults",
     )
     limits: Limits = Limits()
-    state: str = Field("", description="where its models are kept, when it joins a federation")
-    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
-        "auto", description="where it trains, when it joins"
+    state: str = Field(
+        "", description="directory of its models and records, when it joins a federation"
     )
-    threads: int = Field(1, ge=1, description="with how many threads, when it joins")
+    device: Literal["auto", "cpu", "cuda", "mps"] = Field(
+        "auto", description="device that it trains on, when it joins"
+    )
+    threads: int = Field(
+        1, ge=1, description="number of threads that it trains with, when it joins"
+    )
     metric: Metric | Literal[""] = Field(
         "",
-        description="what chooses its best round when it joins: accuracy | balanced_accuracy | "
-        "macro_f1 | auc; '' = the federation's evaluate.metric",
+        description="measure that chooses its best round, when it joins: accuracy | "
+        "balanced_accuracy "
+        "| macro_f1 | auc; '' = the federation's evaluate.metric",
     )
     compare_alone: bool = Field(
-        False, description="at the end also train alone, as long, to see what joining gained"
+        False, description="at the end, train alone for as many rounds, to see what joining gained"
     )
-    rollback: bool = Field(False, description="whether it may be taken back to an earlier round")
+    rollback: bool = Field(
+        False, description="whether the coordinator may take it back to an earlier round"
+    )
     precision: Precision | Literal[""] = Field(
-        "", description="of its own training: float32 | bf16; '' = the federation's"
+        "", description="precision of its own training: float32 | bf16; '' = the federation's"
     )
     table: TableConfig = TableConfig()
     peers: Mapping[Name, Fingerprint] = Field(
-        {}, description="secure sum: the others' fingerprints, as they were compared with them"
+        {}, description="secure sum: fingerprints of the other participants, as compared with them"
     )
 
     def placeless(self) -> "Participant":

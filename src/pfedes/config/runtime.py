@@ -14,13 +14,18 @@ class RuntimeConfig(Section):
         "workers", description="workers (processes on this machine) | serial | cluster"
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="how many worker processes; auto = one per core"
+        "auto", description="number of worker processes; auto = one per core"
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field(
-        "auto", description="where clients train: auto (a GPU if there is one) | cpu | cuda | mps"
+        "auto",
+        description="device that clients train on: auto (a GPU if there is one) | cpu | cuda | mps",
     )
-    threads: int = Field(1, ge=1, description="threads per client; results are equal for equal")
-    keep_rounds: int = Field(2, ge=1, description="how many rounds back a run can be resumed from")
+    threads: int = Field(
+        1, ge=1, description="threads per client; results are bit-identical only for the same value"
+    )
+    keep_rounds: int = Field(
+        2, ge=1, description="number of past rounds from which a run can be resumed"
+    )
     report: bool = Field(
         True, description="write report.html at the end; 'pfedes report' writes it at any time"
     )
@@ -33,13 +38,16 @@ class RuntimeConfig(Section):
     tls_cert: str = Field("", description="certificate that is shown to the cluster")
     tls_key: str = Field("", description="its private key")
     mixed_hardware: bool = Field(
-        False, description="let nodes with other processors join; bits may then differ"
+        False, description="let nodes with other processors join; results may then differ in bits"
     )
     share_directory: bool = Field(
-        True, description="nodes that see the run directory use it; false: states always travel"
+        True,
+        description="let nodes that see the run directory keep states in it; false: states "
+        "always travel",
     )
     deadline: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
-        "auto", description="seconds after which a silent node's task goes to another one as well"
+        "auto",
+        description="seconds after which the task of a silent node also goes to another node",
     )
     wait_for_nodes: float = Field(
         300, ge=0, description="seconds to wait for a node of the cluster when there is none"

@@ -39,9 +39,14 @@ class AggregationConfig(Section):
         "mean", description="mean | median | trimmed_mean | krum (the last three: robust)"
     )
     trim: float = Field(
-        0.1, ge=0, lt=0.5, description="trimmed_mean: share cut off at either end; one at least"
+        0.1,
+        ge=0,
+        lt=0.5,
+        description="trimmed_mean: share of uploads cut off at either end; at least one",
     )
-    byzantine: int = Field(0, ge=0, description="krum: how many clients may send anything")
+    byzantine: int = Field(
+        0, ge=0, description="krum: number of clients that may send arbitrary values"
+    )
     max_norm: float = Field(
         0.0, ge=0, description="largest L2 norm of upload minus download; 0 = any"
     )

@@ -26,7 +26,9 @@ class TrainConfig(Section):
     augment: bool = Field(False, description="flip, crop and erase training images at random")
     optimiser: Literal["fresh", "kept"] = Field(
         "fresh",
-        description="momentum at the start of a round: fresh | kept (of what stays at the client)",
+        description="momentum at the start of a round: fresh | kept (for parameters that stay at "
+        "the "
+        "client)",
     )
     class_weights: Literal["none", "balanced"] = Field(
         "none",
@@ -36,20 +38,24 @@ class TrainConfig(Section):
         "shuffled",
         description="shuffled | balanced: an epoch sees equally many samples of each own class",
     )
-    min_uploads: int = Field(1, ge=1, description="a round with fewer valid uploads has failed")
+    min_uploads: int = Field(
+        1, ge=1, description="fewest valid uploads of a round; with fewer it fails"
+    )
     patience: int = Field(
-        0, ge=0, description="stop after so many rounds without better validation; 0 = never"
+        0, ge=0, description="rounds without better validation after which the run stops; 0 = never"
     )
     precision: Precision = Field(
-        "float32", description="of products in local training: float32 | bf16; the rest is float32"
+        "float32",
+        description="precision of matrix products in local training: float32 | bf16; the rest is "
+        "float32",
     )
 
     @model_validator(mode="after")
     def _balanced_once(self) -> Self:
         if self.class_weights == self.sampler == "balanced":
             raise ValueError(
-                "class_weights and sampler both balance classes, together they favour rare ones: "
-                "choose one"
+                "class_weights and sampler both balance classes and together favour rare "
+                "ones: choose one"
             )
         return self
 

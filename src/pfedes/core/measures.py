@@ -44,7 +44,7 @@ class Tally:
     def __post_init__(self) -> None:
         pairs, labels = [(*pair[:2],) for pair in self.counts], [label for label, _ in self.areas]
         if pairs != sorted(set(pairs)) or labels != sorted(set(labels)):
-            raise WireError("a tally that names a class twice, or not in order")
+            raise WireError("the classes of a tally must ascend, each once")
 
     @property
     def samples(self) -> int:

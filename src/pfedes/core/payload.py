@@ -157,7 +157,9 @@ def forms_in(data: bytes) -> dict[str, "TensorSpec"]:
     """Names, types and shapes of the tensors in encoded bytes, read from their header alone."""
     length = int.from_bytes(data[:8], "little")
     if not 0 < length <= min(LARGEST_HEADER, len(data) - 8):
-        raise WireError(f"a header of {length:,} bytes, at most {LARGEST_HEADER:,} are read")
+        raise WireError(
+            f"its header has {length:,} bytes, more than the {LARGEST_HEADER:,} that are read"
+        )
     try:
         header = json.loads(data[8 : 8 + length])
         return {

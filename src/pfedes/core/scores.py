@@ -44,11 +44,13 @@ class Scores:
             0 <= self.test_correct <= self.test_total > 0
         )
         if not fit:
-            raise WireError(f"scores that cannot be: {self}")
+            raise WireError(f"impossible scores: {self}")
         if (known := self.measures) is not None:
             sums = [n for tally in (known.val, known.test) for n in (tally.correct, tally.samples)]
             if sums != list(self.counts.values()):
-                raise WireError(f"scores that their classes do not add up to: {self.counts}")
+                raise WireError(
+                    f"scores that differ from the sum over their classes: {self.counts}"
+                )
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, Any], measures: Measures | None = None) -> "Scores":
@@ -112,8 +114,9 @@ class Scores:
         """
         if (self.val_total, self.test_total) != (first.val_total, first.test_total):
             raise WireError(
-                f"scores out of {self.val_total} validation and {self.test_total} test samples, it "
-                f"began with {first.val_total} and {first.test_total}: these cannot change in a run"
+                f"scores out of {self.val_total} validation and {self.test_total} test "
+                f"samples, but the run began with {first.val_total} and {first.test_total}: "
+                "these numbers cannot change during a run"
             )
 
     @property

@@ -144,7 +144,7 @@ def fit(
     if seen < samples:
         left = samples - seen
         log.info(
-            "%s: the last %d samples were too few for a batch of the %s",
+            "%s: left out the last %d samples, too few for a batch of the %s",
             *(client.name, left, phase),
         )
     return total / seen
@@ -183,7 +183,7 @@ def label_loss(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def only_images_augmented(shape: Shape) -> str:
-    return f"train.augment is for images, its inputs are {described(shape)}"
+    return f"train.augment is for images, but its inputs are {described(shape)}"
 
 
 def fit_labels(client: Client, ctx: "Context", received: Collection[str] = ()) -> float:

@@ -251,7 +251,9 @@ def _fitting(group: Group, forms: Mapping[str, TensorSpec]) -> Option:
     option = next((o for o in group.options if o.keys() == present), None)
     if option is None:
         missing = sorted(group.options[0].keys() - present)
-        raise WireError(f"tensor {(missing or sorted(present))[0]!r} is missing or out of place")
+        raise WireError(
+            f"tensor {(missing or sorted(present))[0]!r} is missing or does not belong there"
+        )
     for name, spec in option.items():
         if not spec.admits(forms[name]):
             raise WireError(f"tensor {name!r} is {forms[name]}, expected {spec}")

@@ -61,7 +61,10 @@ class Dataset:
         What was once looked at would otherwise count as memory of this process, up to all of it.
         """
         if not self.has_images:
-            raise DataError(f"the images of {self.name} are not here, only what a run kept of them")
+            raise DataError(
+                f"the images of {self.name} are not available: the run kept only their labels, "
+                "names and statistics"
+            )
         chosen: Images = self.images[rows]
         if (mapped := getattr(self.images, "_mmap", None)) is not None:
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -120,8 +123,8 @@ def open_arrays(
         mean, std, digest = tuple(about["mean"]), tuple(about["std"]), about["digest"]
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"the cached copy of {name} in {home} is damaged ({error}); "
-            "remove that directory and it is made again"
+            f"the cached copy of {name} in {home} is damaged ({error}); remove that "
+            "directory, and the next run makes it again"
         ) from None
     return Dataset(
         name=name,

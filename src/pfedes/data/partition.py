@@ -41,8 +41,12 @@ class PartitionConfig(Section):
         "classes", description="classes (the paper's) | dirichlet | iid | natural (a table's sites)"
     )
     clients: int = Field(10, ge=1, description="N, the number of clients")
-    classes_per_client: int = Field(2, ge=1, description="classes only: how many each client holds")
-    alpha: float = Field(0.5, gt=0, description="dirichlet only: small = every client differs")
+    classes_per_client: int = Field(
+        2, ge=1, description="classes only: number of classes per client"
+    )
+    alpha: float = Field(
+        0.5, gt=0, description="dirichlet only: the smaller, the more clients differ"
+    )
     split: Annotated[Shares | Literal["official"], AfterValidator(_is_split)] = Field(
         (0.8, 0.1, 0.1),
         description="shares of train, validation, test; or official (own test set, rest 4:1)",
@@ -158,7 +162,10 @@ def _plan_classes(
     holdings: Holdings = {}
     for label, clients_of in zip(classes.tolist(), holders, strict=True):
         if not clients_of:
-            log.warning("class %s has no client: %d x %d is too few", label, clients, per_client)
+            log.warning(
+                "no client holds class %s: %d clients x %d classes cover %d of %d classes",
+                *(label, clients, per_client, sum(map(bool, holders)), len(classes)),
+            )
             continue
         places = len(clients_of)
         if config.rule == "floor_plus_one":

@@ -161,7 +161,7 @@ class Preprocess:
             return len(column.levels), f"{column.name}: missing"
         level = canonical(word)
         if level not in column.levels:
-            return len(column.levels), f"{column.name}: {level!r} is no known category"
+            return len(column.levels), f"{column.name}: {level!r} is not a known category"
         remark = "" if level in column.seen else f"{column.name}: {level!r} never seen in training"
         return column.levels.index(level), remark
 
@@ -177,7 +177,7 @@ def number(word: str, column: str, row: int) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"row {row}, column {column!r}: {word.strip()!r} is no number")
+        raise ValueError(f"row {row}, column {column!r}: {word.strip()!r} is not a number")
     return value
 
 

@@ -20,7 +20,7 @@ class DataConfig(Section):
 
     source: str = Field(
         "digits",
-        description="a name of 'pfedes data list'",
+        description="name of the data set, as 'pfedes data list' shows it",
     )
     dir: str = Field("", description="the data set's directory or its parent; '' = $PFEDES_DATA")
     image_size: int = Field(
@@ -66,7 +66,9 @@ def _recipe(config: DataConfig, progress: Progress) -> Recipe:
     if name not in SOURCES:
         raise DataError(unknown("data set", name, SOURCES))
     if is_table(config.source):
-        raise DataError(f"data set {name!r} is dealt by its sites: set partition.kind = 'natural'")
+        raise DataError(
+            f"data set {name!r} is divided by its sites: set partition.kind = 'natural'"
+        )
     if bool(argument) is not (name in ("folder", "hf", "npz")) and name != "synthetic":
         needs = "needs one, as 'pfedes data list' shows" if not argument else "takes none"
         raise DataError(f"data set {name!r}: argument {argument!r}, but it {needs}")
@@ -148,7 +150,7 @@ def _synthetic(argument: str, progress: Progress) -> Recipe:
     if samples * size * size * channels > LARGEST:
         raise DataError(f"synthetic: {argument!r} would take more than {LARGEST // 2**40} TiB")
     if samples < classes:
-        raise DataError(f"synthetic: {samples} samples cannot show {classes} classes")
+        raise DataError(f"synthetic: {samples} samples cannot cover {classes} classes")
 
     def fill(images: Images, labels: Labels) -> None:
         rng = np.random.default_rng(0)

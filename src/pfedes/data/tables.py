@@ -35,25 +35,32 @@ PICTURES = "npz:"
 class TableConfig(Section):
     """Which columns of a table mean what."""
 
-    label: str = Field("", description="the column that names a row's class")
-    site: str = Field("", description="the column that says whose row it is; '' = all one's own")
-    only: str = Field("", description="the site whose rows are taken; '' = all rows")
-    group: str = Field("", description="rows with one value in it (a patient) stay in one split")
+    label: str = Field("", description="column that names the class of a row")
+    site: str = Field(
+        "", description="column that names the site of a row; '' = all rows are of one site"
+    )
+    only: str = Field("", description="site of which to take the rows; '' = all rows")
+    group: str = Field(
+        "", description="column (such as a patient) whose rows of equal value stay in one split"
+    )
     numbers: tuple[str, ...] = Field((), description="feature columns that hold numbers")
     categories: Mapping[str, tuple[str, ...]] = Field(
         {}, description="feature columns with their levels; [] = those of the training rows"
     )
-    ignore: tuple[str, ...] = Field((), description="columns that are not looked at")
+    ignore: tuple[str, ...] = Field((), description="columns to ignore")
     missing: Literal["refuse", "impute"] = Field(
         "refuse", description="refuse | impute (numbers: the training median; categories: unknown)"
     )
     missing_words: tuple[str, ...] = Field(
-        ("?", "NA", "NaN", "nan"), description="words for no value, besides the empty one"
+        ("?", "NA", "NaN", "nan"),
+        description="words that mean a missing value, besides the empty one",
     )
     mean: Mapping[str, float] = Field(
-        {}, description="agreed means by column; a column without one: of the training rows"
+        {},
+        description="means by column that the sites agreed on; other columns take those of their "
+        "training rows",
     )
-    std: Mapping[str, float] = Field({}, description="agreed standard deviations, likewise")
+    std: Mapping[str, float] = Field({}, description="standard deviations by column, likewise")
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -151,7 +151,9 @@ def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tenso
 def _with_bytes(image: Image.Image, kind: str | None) -> Image.Image:
     """Of 16 bits the upper 8: convert() would cut off at 255. Of 32 bits the white is not known."""
     if image.mode == "F" or (image.mode == "I" and kind not in ("PNG", "PPM")):
-        raise ValueError("the image has pixels of 32 bits: save it with 8 or 16, black being 0")
+        raise ValueError(
+            "the image has pixels of 32 bits: save it with 8 or 16 bits, where 0 is black"
+        )
     if not image.mode.startswith("I"):
         return image
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -65,7 +65,7 @@ def _refuse_what_is_no_number(text: str, titles: int) -> None:
                 float(word)
             except ValueError:
                 name = f" ({names[place]!r})" if place < len(names) else ""
-                what = f"{word!r} is no number" if word.strip() else "the value is missing"
+                what = f"{word!r} is not a number" if word.strip() else "the value is missing"
                 raise ValueError(f"line {line}, column {place + 1}{name}: {what}") from None
 
 

@@ -48,7 +48,7 @@ def binary_recipe(name: str, directory: Path) -> Recipe | None:
     try:
         names = read(NAMES[name]).decode().split()
     except UnicodeDecodeError:
-        raise DataError(f"{place}: {NAMES[name]} is no text") from None
+        raise DataError(f"{place}: {NAMES[name]} is not text") from None
     if len(names) != CLASSES[name]:
         raise DataError(f"{place}: {NAMES[name]} names {len(names)} classes")
     return Recipe(

@@ -70,7 +70,8 @@ def _roots(path: Path) -> list[Path]:
         return [path / part for part in PARTS]
     if "train" in names <= NO_CLASSES:
         raise DataError(
-            f"{path} has no test/ beside {_listed(names)}: name one so, or give folder:{path}/train"
+            f"{path} has no test/ beside {_listed(names)}: rename one of them to test, or "
+            f"give folder:{path}/train"
         )
     return [path]
 
@@ -84,7 +85,9 @@ def _folders(root: Path) -> set[str]:
     names = {place.name for place in places if not place.name.startswith(".")}
     for name in names:
         if name != name.encode(errors="replace").decode():
-            raise DataError(f"the folder {name!r} in {root} has a name that is no text: rename it")
+            raise DataError(
+                f"the folder {name!r} in {root} has a name that is not valid text: rename it"
+            )
     return names
 
 

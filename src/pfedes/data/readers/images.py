@@ -48,7 +48,7 @@ def _with_bytes(image: Image.Image, kind: str | None) -> Image.Image:
     # A PGM or PNG of 16 bits may have been widened. Other numbers have no agreed white, and one
     # found in each picture would make them of different brightness.
     if image.mode == "F" or (image.mode == "I" and kind not in ("PNG", "PPM")):
-        raise DataError("its pixels are numbers of 32 bits: save it with 8 or 16, black being 0")
+        raise DataError("its pixels have 32 bits: save it with 8 or 16 bits, where 0 is black")
     if not image.mode.startswith("I"):  # I;16, I;16B, ... differ in the order of bytes
         return image
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -29,7 +29,7 @@ def read_npz(source: str) -> Arrays:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {reason(error)}") from None
     except (TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is no .npz file of arrays: {said(error)}") from None
+        raise DataError(f"{path} is not an .npz file of arrays: {said(error)}") from None
     found = {}
     for split in SPLITS:
         pair = f"{split}_images", f"{split}_labels"
