@@ -15,7 +15,7 @@ from pfedes.errors import ConfigError, MethodError, StoreError, unknown
 from pfedes.files import at_home
 from pfedes.formatting import listed
 from pfedes.methods import known_name, method_class
-from pfedes.reproduction.estimate import round_seconds
+from pfedes.reproduction.estimate import samples_seen
 from pfedes.reproduction.experiment import Experiment, Results
 from pfedes.reproduction.experiments import experiment_named, experiments
 from pfedes.reproduction.record import Record
@@ -176,7 +176,7 @@ def perform(
     missing = work.missing() if only is None else [only]
     progress = None
     if missing and not quiet:
-        progress = Overview(missing, lambda cell: round_seconds(cell.config))
+        progress = Overview(missing, lambda cell: samples_seen(cell.config))
     try:
         results = work.perform(
             list(experiments().values()),

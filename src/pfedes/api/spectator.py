@@ -37,7 +37,8 @@ class Spectator(Listener):
             f"a big run: about {clock(plan.seconds)} with {plan.manner}, "
             f"{count(plan.memory)}B of memory, up to {count(plan.disk)}B of disk"
         )
-        self.bars.say(f"estimated from {plan.measured}: {plan.client_seconds:.1f} s for one round")
+        measured = ", ".join(plan.measured)
+        self.bars.say(f"estimated from {measured}: {plan.client_seconds:.1f} s for one round")
         if plan.disk > plan.free:
             self.bars.say(f"warning: only {count(plan.free)}B are free on that disk")
 

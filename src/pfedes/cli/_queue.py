@@ -6,18 +6,29 @@ from pathlib import Path
 from rich.table import Table as RichTable
 
 from pfedes.api.overview import Overview
+from pfedes.api.spectator import Spectator
 from pfedes.cli._display import output
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.errors import MethodError
 from pfedes.files import at_home
 from pfedes.formatting import clock
-from pfedes.reproduction.estimate import estimate, round_seconds
+from pfedes.reproduction.estimate import Estimator, samples_seen
 from pfedes.reproduction.experiments import experiments
 from pfedes.reproduction.queue import Queue
 from pfedes.sweep.cells import Cell
 
 
-def kinds(cells: Sequence[Cell]) -> RichTable:
+def measured(cells: Sequence[Cell]) -> Estimator:
+    """What the runs take, measured in sight of the user."""
+    estimator, spectator = Estimator(), Spectator()
+    try:
+        estimator.measure(cells, spectator.working)
+    finally:
+        spectator.stop()
+    return estimator
+
+
+def kinds(cells: Sequence[Cell], estimator: Estimator) -> RichTable:
     """The runs, those that differ in little taken together."""
     table = RichTable(
         "runs", "method", "data", "N", "rounds", "time each", box=None, pad_edge=False
@@ -31,7 +42,7 @@ def kinds(cells: Sequence[Cell]) -> RichTable:
             str(config.partition.clients),
             str(config.train.rounds),
         )
-        kinds.setdefault(kind, []).append(cell.rounds * round_seconds(config))
+        kinds.setdefault(kind, []).append(estimator.seconds(cell))
     for key, times in kinds.items():
         table.add_row(str(len(times)), *key, clock(sum(times) / len(times)))
     return table
@@ -55,7 +66,9 @@ def run_queue(
     if plan:
         return
     missing = queue.missing()
-    progress = Overview(missing) if missing else None
+    progress = None
+    if missing:
+        progress = Overview(missing, lambda cell: samples_seen(cell.config))
     try:
         with interruptible():
             failed = queue.perform(
@@ -75,14 +88,15 @@ def run_queue(
 
 def _print_stages(queue: Queue, jobs: int, *, plan: bool) -> None:
     table = RichTable("", "description", "scale", "finished", box=None, pad_edge=False)
+    estimator = measured(queue.missing()) if plan else Estimator()
     if plan:
         table.add_column("time for the rest")
     for name, stage in queue.stages.items():
         cells, missing = queue.cells(name), queue.missing(name)
         finished = f"{len(cells) - len(missing)} of {len(cells)}"
-        time = [clock(estimate(missing, jobs).seconds)] if plan else []
+        time = [clock(estimator.whole(missing, jobs).seconds)] if plan else []
         table.add_row(name, stage.about, stage.scale.name, finished, *time)
     output().print(table)
     if plan and (missing := queue.missing()):
         output().print()
-        output().print(kinds(missing))
+        output().print(kinds(missing, estimator))

@@ -9,14 +9,13 @@ from rich.table import Table as RichTable
 from pfedes.api.paper import PaperPage, campaign_of, pages, perform
 from pfedes.cli._display import facts, output
 from pfedes.cli._options import CellNumber, Certificates, ClusterAddress, Count, DataDir, Jobs
-from pfedes.cli._queue import kinds, run_queue
+from pfedes.cli._queue import kinds, measured, run_queue
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.cli.compare import check_part
 from pfedes.config import configure
 from pfedes.config.runtime import RuntimeConfig
 from pfedes.errors import ConfigError
 from pfedes.formatting import clock, count
-from pfedes.reproduction.estimate import estimate
 from pfedes.reproduction.experiment import Results
 from pfedes.reproduction.experiments import experiments
 from pfedes.reproduction.runner import Campaign
@@ -184,7 +183,8 @@ def _show(work: Campaign, results: Results, against: str, quiet: bool) -> None:
 
 def _print_plan(work: Campaign, jobs: int) -> None:
     cells, missing = work.cells(), work.missing()
-    expected = estimate(missing, jobs)
+    estimator = measured(missing)
+    expected = estimator.whole(missing, jobs)
     rows = {
         "experiments": ", ".join(experiment.name for experiment in work.experiments),
         "scale": f"{work.scale.name}: {work.scale.about}",
@@ -198,7 +198,7 @@ def _print_plan(work: Campaign, jobs: int) -> None:
     output().print(facts(rows))
     if missing:
         output().print()
-        output().print(kinds(missing))
+        output().print(kinds(missing, estimator))
     for text in work.scale.deviations:
         output().print(f"- {text}")
 

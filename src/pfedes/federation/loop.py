@@ -214,7 +214,9 @@ class Federation:
             tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
         here = simulation.population.is_here
         if here and is_big(self.config, [card.samples for card in cards]):
-            self.listener.planned(plan_of(simulation, fleet, tasks, self.directory))
+            with _blaming(method, "aggregate", 1):
+                plan = plan_of(simulation, fleet, cards, state, tasks, self.directory)
+            self.listener.planned(plan)
         if (prospect := prospect_of(simulation, cards, state, tasks)) is not None:
             self.listener.priced(prospect)
         scores, failures = self._evaluate(fleet, tasks)

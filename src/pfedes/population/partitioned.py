@@ -1,5 +1,6 @@
 """Clients among which one data set is divided."""
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -71,6 +72,15 @@ class PartitionedPopulation(Population):
             val=self._samples(share.val),
             test=self._samples(share.test),
         )
+
+    def shorten(self, name: str, samples: int) -> None:
+        """Leaves a client this many training samples, and of the others as large a part."""
+        share = self.shares[name]
+        part = min(1.0, samples / len(share.train))
+        splits = (share.train, share.val, share.test)
+        self.shares[name] = Share(*(rows[: math.ceil(part * len(rows))] for rows in splits))
+        self.sizes[name] = len(self.shares[name].train)
+        self._known_cards.pop(name, None)
 
     def card(self, name: str, needs: Collection[str]) -> Card:
         known = self._known_cards.get(name)

@@ -1,30 +1,39 @@
-"""How long runs will take and how much they will store, before any of them starts."""
+"""How long runs will take and how much they will store, before any of them starts.
 
+Clients of each kind of run are trained aside for some batches: what is alike in many runs is
+measured once, and time grows with the samples that a client sees.
+"""
+
+import json
+import math
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import torch
-from torch.nn import functional as F
-from torch.optim import SGD
-
 from pfedes.config import Config
+from pfedes.core.protocol import Task
 from pfedes.data import sources
+from pfedes.data.dataset import Dataset, Progress, silent
 from pfedes.data.sources import DataConfig
-from pfedes.fleet.serial import with_threads
-from pfedes.methods import _low_rank as low_rank
-from pfedes.methods._shared_model import architecture
-from pfedes.methods.fedkd import FedKDConfig
-from pfedes.methods.pfedes import PFedESConfig
-from pfedes.models import build_model, channels_last
-from pfedes.reproduction.experiments.models import parameters
-from pfedes.reproduction.scale import PHASE_1, PHASE_2
+from pfedes.federation.estimate import (
+    Cost,
+    Trial,
+    aside,
+    epochs_seen,
+    evaluations_of,
+    mean,
+    one_of_each_model,
+    server_seconds,
+    tried,
+)
+from pfedes.population.partitioned import PartitionedPopulation
+from pfedes.population.simulation import Simulation
 from pfedes.sweep.cells import Cell
 
 START_UP = 3.0  # seconds until a run trains
-STEPS = 4  # that are timed
+FEW, MORE = 1, 3  # batches that a client is tried with
+MOST_UNITS = 2  # of many epochs, so few are tried; with the same share of each phase
 
 
 @dataclass(frozen=True)
@@ -37,98 +46,184 @@ class Estimate:
     all_states: int  # bytes, if all are kept
 
 
-def estimate(cells: Sequence[Cell], jobs: int = 0) -> Estimate:
-    """From a few timed steps of each architecture, and what methods compute beyond them."""
-    jobs = min(jobs or os.cpu_count() or 1, max(1, len(cells)))
-    states = sorted((state_bytes(cell.config) for cell in cells), reverse=True)
-    return Estimate(
-        cells=len(cells),
-        seconds=sum(START_UP + cell.rounds * round_seconds(cell.config) for cell in cells) / jobs,
-        largest_state=sum(states[:jobs]),
-        all_states=sum(states),
-    )
+class Estimator:
+    """Measures each kind of run once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Kind] = {}
+
+    def measure(self, cells: Sequence[Cell], progress: Progress = silent) -> None:
+        """Measures all kinds that there are, so that the rest is arithmetic."""
+        kinds = {_kind_name(cell.config): cell.config for cell in cells}
+        missing = {name: config for name, config in kinds.items() if name not in self._known}
+        for done, (name, config) in enumerate(missing.items()):
+            progress("measuring what the runs take", done, len(missing))
+            self._known[name] = _measured(config)
+        progress("measuring what the runs take", len(missing), len(missing))
+
+    def seconds(self, cell: Cell) -> float:
+        return START_UP + self._cost(cell).seconds(cell.config)
+
+    def whole(self, cells: Sequence[Cell], jobs: int = 0) -> Estimate:
+        """All runs together, `jobs` at a time."""
+        jobs = min(jobs or os.cpu_count() or 1, max(1, len(cells)))
+        states = sorted((int(self._cost(c).stored(c.config)) for c in cells), reverse=True)
+        return Estimate(
+            cells=len(cells),
+            seconds=sum(map(self.seconds, cells)) / jobs,
+            largest_state=sum(states[:jobs]),
+            all_states=sum(states),
+        )
+
+    def _cost(self, cell: Cell) -> Cost:
+        self.measure([cell])
+        return self._known[_kind_name(cell.config)].cost(cell.config)
 
 
-def round_seconds(config: Config) -> float:
-    """What a round takes, for the most part."""
-    pool = config.models.pool
-    dataset = _facts(config.data.model_copy(update={"limit": 0}))
-    images = config.data.limit or dataset.images
-    asked = config.train.selected(config.partition.clients)
-    samples = 0.8 * images / config.partition.clients * asked * config.train.epochs
-    step = sum(
-        _sample_seconds(name, config.train.batch_size, dataset.classes, dataset.shape)
-        for name in pool
-    ) / len(pool)
-    seconds = samples * step * _work(config)
-    if isinstance(config.method, FedKDConfig) and config.method.compression:
-        shared = architecture(config.method.shared_model, pool)
-        # Every client that is asked decomposes its update, and the server their mean.
-        seconds += (asked + 1) * _decomposing_seconds(shared, dataset.classes, dataset.shape)
-    return seconds
-
-
-def state_bytes(config: Config) -> int:
-    """What a run's clients store: one version each, and those asked lately some more."""
-    dataset = _facts(config.data.model_copy(update={"limit": 0}))
-    pool = config.models.pool
-    sizes = [4 * parameters(build_model(n, dataset.classes, dataset.shape)) for n in pool]
-    clients = config.partition.clients
-    asked = config.train.selected(clients)
-    trained = min(clients, asked * config.train.rounds)
-    versions = trained + asked * min(config.runtime.keep_rounds, config.train.rounds)
-    second = {"fml": 2.0, "fedkd": 2.0}.get(config.method.name, 1.0)  # the shared model
-    return int(second * versions * sum(sizes) / len(sizes))
-
-
-def _work(config: Config) -> float:
-    """What a method computes in an epoch, as a multiple of Standalone."""
-    method, epochs = config.method, config.train.epochs
-    if isinstance(method, PFedESConfig):
-        phase1 = PHASE_1 if method.phase1 == "both" else PHASE_1 / 2
-        if method.sharing == "frozen":
-            return phase1
-        return phase1 + PHASE_2 * method.extractor_epochs * method.extractor_share / epochs
-    return {"fml": 1.9, "fedkd": 2.0, "fedproto": 1 + 0.37 / epochs}.get(method.name, 1.0)
+def samples_seen(config: Config) -> float:
+    """How many samples all clients see in a round, an estimate that takes no time."""
+    asked = config.train.selected(config.clients)
+    return asked / config.clients * _samples(config) * epochs_seen(config)
 
 
 @dataclass(frozen=True)
-class _Facts:
-    images: int
-    classes: int
-    shape: tuple[int, int, int]
+class _Line:
+    """Seconds that grow with the number of samples."""
+
+    fixed: float
+    for_a_sample: float
+
+    @staticmethod
+    def through(first: tuple[int, float], second: tuple[int, float]) -> "_Line":
+        (few, less), (many, longer) = first, second
+        if few == many:
+            return _Line(0.0, longer / many)
+        slope = max(0.0, (longer - less) / (many - few))
+        return _Line(max(0.0, longer - slope * many), slope)
+
+    def at(self, samples: float) -> float:
+        return self.fixed + self.for_a_sample * samples
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What runs have in common whose clients do the same work on a sample."""
+
+    training: _Line
+    scoring: _Line
+    share: float  # of a client's samples, for training
+    aggregating: float
+    state: float
+    evaluations: int
+
+    def cost(self, config: Config) -> Cost:
+        samples = self.share * _samples(config) / config.clients
+        return Cost(
+            training=self.training.at(samples * _units(config) / _units_tried(config)),
+            scoring=self.scoring.at(samples),
+            aggregating=self.aggregating,
+            state=self.state,
+            evaluations=self.evaluations,
+        )
+
+
+def _measured(config: Config) -> _Kind:
+    simulation = Simulation(_with_units(config, _units_tried(config)), data=_dataset(config.data))
+    population, method = simulation.population, simulation.method
+    assert isinstance(population, PartitionedPopulation)
+    share = sum(population.sizes.values()) / population.samples
+    chosen = one_of_each_model(simulation)
+    few, more = {}, {}
+    with aside(simulation) as host:
+        cards = host.cards()
+        ctx = simulation.context(0)
+        state = method.start(cards, ctx)
+        by_name = {card.name: card for card in cards}
+        for name in chosen:
+            download = method.download(state, by_name[name], ctx)
+            task = Task("", name, 0, 0, download)
+            full = population.shares[name]
+            sizes = [batches * config.train.batch_size for batches in (FEW, MORE)]
+            # The first time takes longer: memory is asked for, operations are counted.
+            population.shorten(name, sizes[0])
+            tried(host, task, "first")
+            few[name] = population.sizes[name], tried(host, task, "few")
+            population.shares[name] = full
+            population.shorten(name, sizes[1])
+            more[name] = population.sizes[name], tried(host, task, "more")
+        trials = {name: trial for name, (_, trial) in more.items()}
+        aggregating = server_seconds(simulation, cards, state, trials)
+    counts = list(chosen.values())
+    return _Kind(
+        training=_line([_training(few[n], more[n]) for n in chosen], counts),
+        scoring=_line([_scoring(few[n], more[n]) for n in chosen], counts),
+        share=share,
+        aggregating=aggregating,
+        state=mean([trials[name].state for name in chosen], counts),
+        evaluations=evaluations_of(simulation),
+    )
+
+
+Sized = tuple[int, Trial]
+
+
+def _training(few: Sized, more: Sized) -> _Line:
+    return _Line.through((few[0], few[1].training), (more[0], more[1].training))
+
+
+def _scoring(few: Sized, more: Sized) -> _Line:
+    return _Line.through((few[0], few[1].scoring), (more[0], more[1].scoring))
+
+
+def _line(lines: Sequence[_Line], counts: Sequence[int]) -> _Line:
+    return _Line(
+        mean([line.fixed for line in lines], counts),
+        mean([line.for_a_sample for line in lines], counts),
+    )
+
+
+def _units(config: Config) -> int:
+    """The largest number that divides the epochs of all phases of a round."""
+    own = (int(getattr(config.method, key)) for key in config.method.local_epochs)
+    return math.gcd(config.train.epochs, *own)
+
+
+def _units_tried(config: Config) -> int:
+    return min(MOST_UNITS, _units(config))
+
+
+def _with_units(config: Config, units: int) -> Config:
+    """The same work in fewer epochs."""
+    divisor = _units(config)
+    own = {
+        key: int(getattr(config.method, key)) // divisor * units
+        for key in config.method.local_epochs
+    }
+    epochs = config.train.epochs // divisor * units
+    return config.model_copy(
+        update={
+            "train": config.train.model_copy(update={"epochs": epochs}),
+            "method": config.method.model_copy(update=own),
+        }
+    )
+
+
+def _kind_name(config: Config) -> str:
+    """The same for runs of one kind."""
+    alike = _with_units(config, _units_tried(config))
+    train = {"rounds", "participation", "min_uploads", "patience"}
+    tree = alike.model_dump(
+        mode="json",
+        include={"data", "partition", "models", "method", "train", "evaluate"},
+        exclude={"train": train, "data": {"limit"}, "partition": {"clients", "classes_per_client"}},
+    )
+    return json.dumps(tree, sort_keys=True)
+
+
+def _samples(config: Config) -> int:
+    return config.data.limit or len(_dataset(config.data.model_copy(update={"limit": 0})))
 
 
 @cache
-def _facts(config: DataConfig) -> _Facts:
-    dataset = sources.load(config)
-    return _Facts(len(dataset), len(dataset.class_names), dataset.shape)
-
-
-@cache
-def _decomposing_seconds(name: str, classes: int, shape: tuple[int, int, int]) -> float:
-    update = build_model(name, classes, shape).state_dict()
-    times = []
-    with with_threads(1):
-        for _ in range(2):
-            began = time.perf_counter()
-            low_rank.compress(update, 0.95)
-            times.append(time.perf_counter() - began)
-    return min(times)
-
-
-@cache
-def _sample_seconds(name: str, batch: int, classes: int, shape: tuple[int, int, int]) -> float:
-    model = channels_last(build_model(name, classes, shape))
-    optimiser = SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3, fused=True)
-    x = torch.randn(batch, *shape).to(memory_format=torch.channels_last)
-    y = torch.zeros(batch, dtype=torch.int64)
-    times = []
-    with with_threads(1):
-        for _ in range(STEPS):
-            began = time.perf_counter()
-            optimiser.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimiser.step()
-            times.append(time.perf_counter() - began)
-    return min(times) / batch
+def _dataset(config: DataConfig) -> Dataset:
+    return sources.load(config)
