@@ -30,6 +30,7 @@ from pfedes.deploy.farewell import farewell
 from pfedes.deploy.kit import KEY
 from pfedes.deploy.participant.join import Joining
 from pfedes.deploy.participant.state import ParticipantState
+from pfedes.deploy.participant.waiting import WAITING, Waiting
 from pfedes.deploy.rehearsal import (
     Rehearsal,
     _check_enough,
@@ -87,18 +88,44 @@ def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
     assert not joining.waiting.workspace.exists()
 
 
-def test_a_closed_terminal_ends_join_with_a_word_on_how_to_continue(
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """A terminal that is closed as soon as FLARE would start; called when FLARE is ended."""
+    monkeypatch.setattr(Engine, "keep_alive", lambda self: signal.raise_signal(signal.SIGHUP))
+    stop = MagicMock()
+    monkeypatch.setattr(Engine, "stop", stop)
+    return stop
+
+
+def test_a_closed_terminal_ends_join(
     layout: Layout,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    ended: MagicMock,
 ) -> None:
-    file = write_participant(tmp_path / "ada", "ada", 0, 2)
-    kit = layout.kits / "ada"
-    monkeypatch.setattr(Joining, "run", lambda self: signal.raise_signal(signal.SIGHUP))
-    assert cli.execute(["join", str(kit), str(file)]) == 130
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"pfedes: stopped; 'pfedes join {kit} {file}' continues"
+    kit, file, state = str(layout.kits / "ada"), str(tmp_path / "ada.toml"), tmp_path / "state"
+    state.mkdir()
+    told = Waiting(name="ada", directory=state, limits={}, ends={})
+    monkeypatch.setenv(WAITING, told.model_dump_json())
+    assert cli.execute(["join", kit, file]) == 130
+    assert capsys.readouterr().err == f"pfedes: stopped; 'pfedes join {kit} {file}' continues\n"
+    assert "stopped by SIGHUP; 'pfedes join' continues" in (state / "join.log").read_text()
+    ended.assert_called_once()
+
+
+def test_a_closed_terminal_ends_serve(
+    layout: Layout, capsys: pytest.CaptureFixture[str], ended: MagicMock
+) -> None:
+    file, out = str(layout.config), str(layout.directory)
+    assert cli.execute(["serve", file, "--out", out]) == 130
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == f"pfedes: stopped; 'pfedes serve {file} --out {out}' continues"
+    assert (
+        "stopped by SIGHUP; 'pfedes serve' continues"
+        in (layout.directory / "serve.log").read_text()
+    )
+    ended.assert_called_once()
 
 
 def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
