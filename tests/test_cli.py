@@ -153,6 +153,7 @@ def test_shells_can_complete_commands() -> None:
     assert {"resume", "report", "rehearse"} <= set(done.stdout.split())
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_terminal_that_is_closed_leaves_a_trace(tmp_path: Path) -> None:
     started = subprocess.Popen(
         [*MAIN, "run", "--rounds", "50", "--out", "run", "--set", "runtime.fleet=serial"],

@@ -89,7 +89,7 @@ def test_one_joins_at_a_time(layout: Layout, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+def ended(terminal: None, monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """A terminal that is closed as soon as FLARE would start; called when FLARE is ended."""
     monkeypatch.setattr(Engine, "keep_alive", lambda self: signal.raise_signal(signal.SIGHUP))
     stop = MagicMock()
