@@ -23,6 +23,11 @@ SETTINGS: Mapping[str, Any] = {
     "runtime__report": False,
 }
 DASK = [sys.executable, "-m", "dask"]
+UNWATCHED = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+}
+"""Otherwise Dask looks at itself a hundred times a second, also where it waits."""
 PATIENCE = 150.0  # seconds, on a machine that has much else to do
 
 
@@ -62,7 +67,7 @@ class Process:
                 words,
                 stdout=file,
                 stderr=file,
-                env={**os.environ, **env},
+                env={**os.environ, **UNWATCHED, **env},
                 start_new_session=True,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 (no threads of ours, no locks)
             )
@@ -97,9 +102,10 @@ class Process:
                 continue
 
     def end(self) -> None:
-        self.send(signal.SIGCONT)
-        self.send(signal.SIGKILL)
-        self.process.wait()
+        if not self.has_ended:  # else its number may be somebody else's
+            self.send(signal.SIGCONT)
+            self.send(signal.SIGKILL)
+            self.process.wait()
 
 
 class Cluster:
@@ -167,6 +173,9 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         for process in [*self.nodes.values(), self.scheduler]:
             process.end()
 

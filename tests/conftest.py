@@ -41,11 +41,17 @@ SHARED = {
     "gated": "cluster",
     "rehearsal": "flare",
     "ground": "flare",
+    "summed": "secure sum",
     "everything": "paper",
     "crowd": "crowd",
+    "lonely": "crowd",
+    "compared": "api",
     "browser": "pages",
     "built": "pages",
 }
+
+# What ends with the last test of a group: a cluster that waits takes time from all other tests.
+_endings: dict[str, list[Callable[[], None]]] = {}
 
 # `make test` tries the same examples every time; `make test-all` looks for new ones.
 _ALWAYS: Mapping[str, Any] = {
@@ -66,6 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Nor is the user's record of code touched.
     os.environ["PFEDES_STATE"] = str(state)
     os.environ.setdefault("COLUMNS", "80")
+    # What is not trained by a fleet would take all cores, of which each test process has one.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -75,9 +83,34 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    # Only xdist runs the tests of a group one right after another.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        group = _group(item)
+        if nextitem is None or _group(nextitem) != group:
+            for end in _endings.pop(group, []):
+                end()
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker is not None else ""
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     # Both test processes must find the same names: an archive has the time in it.
     return f"{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_disk() -> Iterator[None]:
+    """Waits for no disk: a run does so fifty times, for a power cut that no test can cause.
+
+    Processes that tests start do wait.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which refuses a closed file, too
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -135,6 +168,7 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
         cluster.add("node1", "--no-nanny")
         cluster.add("node2", "--no-nanny")
         cluster.wait_for(2)
+        _endings.setdefault("cluster", []).append(cluster.end)
         yield cluster
 
 
@@ -172,13 +206,28 @@ def ground(rehearsal: Path) -> "Iterator[Ground]":
         for name in NAMES:
             ground.join(name)
         eventually(lambda: all(map(ground.is_joined, NAMES)), "everybody joins")
+        _endings.setdefault("flare", []).append(ground.end)
         yield ground
     finally:
         ground.end()
 
 
 @pytest.fixture
-def guest(tmp_path: Path) -> "Iterator[ParticipantHandler]":
+def training_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Participants train in this process, instead of one that has to import torch first."""
+    from training_here import WorkerHere
+
+    monkeypatch.setattr("pfedes.deploy.participant.handler.Worker", WorkerHere)
+
+
+@pytest.fixture
+def cells_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of a sweep are in this process, one after another."""
+    monkeypatch.setattr("pfedes.sweep.execute.of_this_program", lambda method: True)
+
+
+@pytest.fixture
+def guest(tmp_path: Path, training_here: None) -> "Iterator[ParticipantHandler]":
     """Ada's side of a federation."""
     from guests import ada, terms
     from pfedes.deploy.participant.handler import ParticipantHandler

@@ -232,8 +232,8 @@ class Ground:
         return {name: seat.answers.keyed(accepted(seat, name)) for name, seat in seats.items()}
 
     def end(self) -> None:
-        for process in self._joined.values():
-            _end(process)
+        while self._joined:
+            _end(self._joined.popitem()[1])
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -58,7 +58,7 @@ ALSO_QUICKLY = ("fedtgp", "fedmrl")  # server training, and what is kept beside 
 )
 def test_workers_give_the_bits_of_this_process(method: str, tmp_path: Path) -> None:
     serial = Federation(quick(method), out=tmp_path / "serial").run()
-    workers = {"runtime__fleet": "workers", "runtime__workers": 2}
+    workers = {"runtime__fleet": "workers", "runtime__workers": 1}
     run = Federation(quick(method, **workers), out=tmp_path / "run").run()
     assert result(run) == result(serial)
 

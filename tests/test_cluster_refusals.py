@@ -50,6 +50,13 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A scheduler without nodes; whoever adds some takes them away again."""
+    with Cluster(tmp_path_factory.mktemp("lonely") / "cluster") as cluster:
+        yield cluster
+
+
 def test_nodes_that_differ_are_named_and_left_out(crowd: Cluster, tmp_path: Path) -> None:
     """Five nodes that import torch take the time."""
     settings: dict[str, Any] = {"train__rounds": 1}
@@ -131,28 +138,27 @@ def test_a_cluster_that_is_not_there(
 
 
 def test_a_certificate_of_somebody_else(
-    tmp_path: Path, refused: Callable[[Config], list[str]]
+    lonely: Cluster, tmp_path: Path, refused: Callable[[Config], list[str]]
 ) -> None:
     strange = authority(tmp_path / "strange")
-    with Cluster(tmp_path / "cluster") as cluster:
-        wrong = configure(cluster=cluster.address, tls=strange, settings={"data.limit": 100})
-        (line,) = refused(wrong)
-        assert "its certificate and yours are not of the same authority" in line
+    wrong = configure(cluster=lonely.address, tls=strange, settings={"data.limit": 100})
+    (line,) = refused(wrong)
+    assert "its certificate and yours are not of the same authority" in line
 
-        def reason(**settings: str) -> str:
-            with pytest.raises((ClusterError, ConfigError)) as refusal:
-                Federation(on(cluster, **settings), out=tmp_path / "run").run()
-            assert not (tmp_path / "run").exists()
-            return str(refusal.value)
+    def reason(**settings: str) -> str:
+        with pytest.raises((ClusterError, ConfigError)) as refusal:
+            Federation(on(lonely, **settings), out=tmp_path / "run").run()
+        assert not (tmp_path / "run").exists()
+        return str(refusal.value)
 
-        # A scheduler that is known to us need not know us.
-        ours = {f"runtime__tls_{kind}": str(strange / f"{kind}.pem") for kind in ("cert", "key")}
-        hung_up = "it hung up; does it expect tls://, and a certificate of its own authority?"
-        assert hung_up in reason(**ours)
-        nothing = {f"runtime__tls_{kind}": "" for kind in ("ca", "cert", "key")}
-        plain = cluster.address.replace("tls", "tcp")
-        assert hung_up in reason(**nothing, runtime__cluster=plain)
-        assert "needs certificates: --tls DIR" in reason(**nothing)
+    # A scheduler that is known to us need not know us.
+    ours = {f"runtime__tls_{kind}": str(strange / f"{kind}.pem") for kind in ("cert", "key")}
+    hung_up = "it hung up; does it expect tls://, and a certificate of its own authority?"
+    assert hung_up in reason(**ours)
+    nothing = {f"runtime__tls_{kind}": "" for kind in ("ca", "cert", "key")}
+    plain = lonely.address.replace("tls", "tcp")
+    assert hung_up in reason(**nothing, runtime__cluster=plain)
+    assert "needs certificates: --tls DIR" in reason(**nothing)
 
 
 def test_certificates_of_dasks_own_configuration(two_nodes: Cluster, tmp_path: Path) -> None:
@@ -164,10 +170,9 @@ def test_certificates_of_dasks_own_configuration(two_nodes: Cluster, tmp_path: P
         assert Federation(config, out=tmp_path / "run").run().finished
 
 
-def test_a_cluster_without_workers(tmp_path: Path, refused: Callable[[Config], list[str]]) -> None:
-    with Cluster(tmp_path / "cluster") as cluster:
-        first, last = refused(on(cluster, runtime__wait_for_nodes=1))
-    who = f"no worker of {cluster.address} can be used"
+def test_a_cluster_without_workers(lonely: Cluster, refused: Callable[[Config], list[str]]) -> None:
+    first, last = refused(on(lonely, runtime__wait_for_nodes=1))
+    who = f"no worker of {lonely.address} can be used"
     assert first == f"pfedes: warning: {who}: waiting up to 1 s for one to join"
     assert last == f"pfedes: {who}, and none has joined within 1 s"
 
@@ -197,14 +202,15 @@ def test_the_only_worker_is_killed_and_another_comes(tmp_path: Path) -> None:
 
 
 def test_workers_that_can_all_not_be_used(
-    tmp_path: Path, refused: Callable[[Config], list[str]]
+    lonely: Cluster, refused: Callable[[Config], list[str]]
 ) -> None:
-    """A node that imports torch takes the time."""
-    with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("two-threads", "--no-nanny", "--nthreads", "2")
-        cluster.wait_for(1)
-        *_, last = refused(on(cluster))
-    who = f"no worker of {cluster.address} can be used: two-threads: 2 threads"
+    node = lonely.add("two-threads", "--no-nanny", "--nthreads", "2")
+    try:
+        lonely.wait_for(1)
+        *_, last = refused(on(lonely))
+    finally:
+        node.end()
+    who = f"no worker of {lonely.address} can be used: two-threads: 2 threads"
     assert last.startswith(f"pfedes: {who}")
 
 
@@ -224,23 +230,30 @@ class Deadly(Standalone):
 """
 
 
-def test_code_of_ones_own_must_be_there_and_may_be_deadly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five nodes that import torch take the time."""
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the code of a method is that the nodes of a cluster do not have."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "deadly_there.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(str(tmp_path / "code"))
-    settings: dict[str, Any] = {"train__rounds": 1}
+    return str(tmp_path / "code")
+
+
+@pytest.mark.usefixtures("deadly")
+def test_code_of_ones_own_must_be_there(two_nodes: Cluster, tmp_path: Path) -> None:
+    config = on(two_nodes, "deadly_there:Deadly", train__rounds=1)
+    with pytest.raises(ClusterError, match=r"node\d: .*deadly_there"):
+        Federation(config, out=tmp_path / "none").run()
+
+
+@pytest.mark.repeat  # `test_dispatch.py` lets nodes die thrice that exist only there
+def test_code_of_ones_own_may_be_deadly(deadly: str, tmp_path: Path) -> None:
+    """Four nodes that import torch take the time."""
     with Cluster(tmp_path / "cluster") as cluster:
-        cluster.add("without", "--no-nanny")
-        cluster.wait_for(1)
-        config = on(cluster, "deadly_there:Deadly", **settings)
-        with pytest.raises(ClusterError, match=r"without: .*deadly_there"):
-            Federation(config, out=tmp_path / "none").run()
         for number in range(4):  # three die of it, and one is left for the others
-            cluster.add(f"with{number}", "--no-nanny", env={"PYTHONPATH": str(tmp_path / "code")})
-        cluster.wait_for(5)
+            cluster.add(f"with{number}", "--no-nanny", env={"PYTHONPATH": deadly})
+        cluster.wait_for(4)
+        config = on(cluster, "deadly_there:Deadly", train__rounds=1)
         run = Federation(config, out=tmp_path / "run").run()
     reasons = {row["client"]: row["reason"] for row in run.summary["failed_clients"]}
     assert reasons == {"client-0001": "its worker died, 3 times"}

@@ -66,6 +66,7 @@ def test_a_cell_is_an_ordinary_run(tmp_path: Path) -> None:
     assert result(open_run(cell.directory)) == result(alone)
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     cells = cells_of(common(), ["standalone"], [0, 1], tmp_path)
     Federation(cells[0].config, out=cells[0].directory).run()
@@ -88,6 +89,7 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     assert outcome.run.manifest.round == 3
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
         common().to_toml() + "[compare.fedproto]\nlambda = 2.0\n[compare.fml]\nalpha = [0.5, 1.0]\n"
@@ -168,6 +170,7 @@ def test_interrupted_and_repeated(tmp_path: Path) -> None:
         assert result(open_run(tmp_path / "o" / name / "seed-0")) == result(straight)
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_wrong_comparisons(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("[compare.fmll]\nalpha = 1.0\n")
     (tmp_path / "file").write_text("")
@@ -187,6 +190,7 @@ def test_wrong_comparisons(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", "file"]
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_a_comparison_with_a_schedule_can_be_extended(tmp_path: Path) -> None:
     for rounds in (1, 2):
         cells = cells_of(common(train__rounds=rounds), ["fedkd"], [0], tmp_path)
@@ -196,6 +200,7 @@ def test_a_comparison_with_a_schedule_can_be_extended(tmp_path: Path) -> None:
         assert hyper_parameters(outcome.run.config, FedKDConfig).schedule_rounds == 1
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_keys_of_one_method_are_set_aside_with_a_notice(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(common(train__rounds=1, seed=7).to_toml())
     done = command("compare", "c.toml", "--methods", "standalone", "--set", "method.name=pfedes",

@@ -127,7 +127,7 @@ def test_a_method_that_fails_at_every_client_ends_the_run_with_its_place(
     """Otherwise an accuracy of untrained models would look like a result."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     chosen = [f"--set={key}={value}" for key, value in SMALL.items() if "method" not in key]
-    chosen += ["--set=runtime.fleet=" + fleet, "--set=runtime.workers=2"]
+    chosen += ["--set=runtime.fleet=" + fleet, "--set=runtime.workers=1"]
     name = "test_contract:Misspells"
     code = execute(["run", "--method", name, "--out", str(tmp_path / "run"), *chosen])
     said = capsys.readouterr().err.splitlines()[-1]

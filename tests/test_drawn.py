@@ -158,7 +158,7 @@ def recording(batch: Any, labels: list[int]) -> Any:
 
 
 def test_bits_are_equal_in_serial_and_in_workers(tmp_path: Path) -> None:
-    """Worker processes take the time."""
+    """A worker process takes the time."""
     settings: dict[str, Any] = {
         "method__phase1": "drawn",
         "method__extractor_share": 0.5,
@@ -166,7 +166,7 @@ def test_bits_are_equal_in_serial_and_in_workers(tmp_path: Path) -> None:
         "method__residual": True,
     }
     serial = Federation(small(**settings), out=tmp_path / "serial").run()
-    workers = small(**settings, runtime__fleet="workers", runtime__workers=2)
+    workers = small(**settings, runtime__fleet="workers", runtime__workers=1)
     assert result(Federation(workers, out=tmp_path / "workers").run()) == result(serial)
 
 

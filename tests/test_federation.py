@@ -109,10 +109,14 @@ def test_a_run_does_not_disturb_the_callers_randomness(tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    threads = torch.get_num_threads()
-    run(small(train__rounds=1), tmp_path / "run")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run(small(train__rounds=1, runtime__threads=1), tmp_path / "run")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
     assert torch.equal(torch.rand(3), expected)
-    assert torch.get_num_threads() == threads
 
 
 class Stop(Listener):

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from flaring import Ground, eventually, processes
-from pfedes import configure
+from pfedes import Run, configure
 from pfedes.deploy.hardening import unix
 from pfedes.deploy.hardening.cell import REFUSED
 from pfedes.deploy.hardening.doors import ProcessKind, doors_between, kind_of
@@ -180,62 +181,119 @@ def inner_socket(pid: int) -> Path:
     return Path(place) / unix.SOCKET
 
 
-def test_nobody_answers_who_need_not(
-    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LEAK = """
+
+# A participant whose own code gets round the allow-list of pfedes, and adds a tensor.
+from pfedes.fleet import client_host
+from pfedes.methods.pfedes import PFedES
+
+_round = PFedES.client_round
+
+
+def _leaking(self, client, download, ctx):
+    upload = _round(self, client, download, ctx)
+    upload.tensors["samples"] = client.train.inputs[:1].float()
+    return upload
+
+
+PFedES.client_round = _leaking
+client_host.check_reply = lambda population, method, client, reply, ctx: None
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in whose only round ada is held."""
+
+    ground: Ground
+    coordinator: "subprocess.Popen[bytes]"
+    plans: Path
+
+    def finished(self) -> Run:
+        """The run, after ada was let go."""
+        if (self.ground.home / "ada" / "hold").exists():
+            self.ground.release("ada")
+        return self.ground.finished(self.coordinator)
+
+
+@pytest.fixture(scope="module")
+def job(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Everybody is at work, and ben's own code adds a tensor to what it sends."""
+    plans = tmp_path_factory.mktemp("plans")
+    ground.begin(train__rounds=1, federation__timeout=900)
+    own = ground.home / "ben" / "own.py"
+    code = own.read_text()
+    own.write_text(code + LEAK)
+    ground.hold("ada")
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(HERE / "inside"), prepend=os.pathsep)
+            patch.setenv("KNOCKING", str(plans))
+            with ground.serving() as coordinator:
+                ground.await_held("ada")
+                yield Job(ground, coordinator, plans)
+    finally:
+        own.write_text(code)
+
+
+def test_nobody_answers_who_need_not(job: Job) -> None:
     """With everybody at work, who must finish all the same.
 
     A job of FLARE takes the time.
     """
-    ground.begin(train__rounds=1, federation__timeout=900)
-    monkeypatch.setenv("PYTHONPATH", str(HERE / "inside"), prepend=os.pathsep)
-    monkeypatch.setenv("KNOCKING", str(tmp_path))
-    ground.hold("ada")
-    with ground.serving() as coordinator:
-        ground.await_held("ada")
-        site = ground.seat("ada").directory / "site"
-        (engine,) = processes("pfedes.deploy.process", "client", str(site))
-        (worker,) = processes("pfedes.deploy.hardening.job", "client", str(site))
-        (server,) = processes("pfedes.deploy.process", str(ground.layout.server))
-        job = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
-        (running,) = {word for word in job if is_job(word)}
-        everybody = [SERVER, f"{SERVER}.{running}", "ada", f"ada.{running}"]
-        port = configure(ground.layout.config).federation.port
+    ground, plans = job.ground, job.plans
+    site = ground.seat("ada").directory / "site"
+    (engine,) = processes("pfedes.deploy.process", "client", str(site))
+    (worker,) = processes("pfedes.deploy.hardening.job", "client", str(site))
+    (server,) = processes("pfedes.deploy.process", str(ground.layout.server))
+    words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
+    (running,) = {word for word in words if is_job(word)}
+    everybody = [SERVER, f"{SERVER}.{running}", "ada", f"ada.{running}"]
+    port = configure(ground.layout.config).federation.port
 
-        for role in ("job", "server"):
-            begin_inside(tmp_path, role, "ada", f"ada.{running}")
-        # Another participant.
-        ben, url = credentials(ground.layout.kits / "ben"), f"tcp://localhost:{port}"
-        knock(tmp_path, f"ben.{uuid.uuid4()}", url, ben, *everybody)
-        # The server's job, or whoever got into the coordinator's account.
-        inner = inner_socket(server)
-        knock(tmp_path, f"{SERVER}.{uuid.uuid4()}", f"unix://here{inner}", {}, *everybody)
+    for role in ("job", "server"):
+        begin_inside(plans, role, "ada", f"ada.{running}")
+    # Another participant.
+    ben, url = credentials(ground.layout.kits / "ben"), f"tcp://localhost:{port}"
+    knock(plans, f"ben.{uuid.uuid4()}", url, ben, *everybody)
+    # The server's job, or whoever got into the coordinator's account.
+    inner = inner_socket(server)
+    knock(plans, f"{SERVER}.{uuid.uuid4()}", f"unix://here{inner}", {}, *everybody)
 
-        # The server and its job themselves.
-        check_inside(tmp_path, "job", f"{SERVER}.{running}")
-        check_inside(tmp_path, "server", SERVER)
+    # The server and its job themselves.
+    check_inside(plans, "job", f"{SERVER}.{running}")
+    check_inside(plans, "server", SERVER)
 
-        # Nobody else gets as far as that: not without a certificate, nor as another user.
-        outside = ssl.create_default_context()
-        outside.check_hostname, outside.verify_mode = False, ssl.CERT_NONE
-        with (
-            socket.create_connection(("localhost", port), 20) as raw,
-            pytest.raises((ssl.SSLError, ConnectionError)),
-            outside.wrap_socket(raw) as connected,
-        ):
-            assert connected.recv(1) != b""
-        assert [listening(pid) for pid in (engine, worker)] == [[], []]
-        for place in (inner, inner_socket(engine)):
-            assert place.parent.stat().st_mode & 0o077 == 0
-            if os.geteuid() == 0:
-                code = (
-                    f"import os, socket; os.setgid({NOBODY}); os.setuid({NOBODY}); "
-                    f"socket.socket(socket.AF_UNIX).connect({str(place)!r})"
-                )
-                tried = subprocess.run(
-                    [sys.executable, "-c", code], capture_output=True, text=True, check=False
-                )
-                assert "PermissionError" in tried.stderr
-        ground.release("ada")
-        run = ground.finished(coordinator)
-    assert [row["answered"] for row in run.rounds] == [3]
+    # Nobody else gets as far as that: not without a certificate, nor as another user.
+    outside = ssl.create_default_context()
+    outside.check_hostname, outside.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("localhost", port), 20) as raw,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+        outside.wrap_socket(raw) as connected,
+    ):
+        assert connected.recv(1) != b""
+    assert [listening(pid) for pid in (engine, worker)] == [[], []]
+    for place in (inner, inner_socket(engine)):
+        assert place.parent.stat().st_mode & 0o077 == 0
+        if os.geteuid() == 0:
+            code = (
+                f"import os, socket; os.setgid({NOBODY}); os.setuid({NOBODY}); "
+                f"socket.socket(socket.AF_UNIX).connect({str(place)!r})"
+            )
+            tried = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=False
+            )
+            assert "PermissionError" in tried.stderr
+    finished = {(row["client"], row["status"]) for row in job.finished().clients}
+    assert finished >= {("ada", "ok"), ("cleo", "ok")}
+
+
+def test_a_tensor_that_nobody_agreed_to_is_stopped_by_the_sites_filter(job: Job) -> None:
+    run = job.finished()
+    status = {(row["client"], row["status"]) for row in run.clients}
+    assert status == {("ada", "ok"), ("ben", "failed"), ("cleo", "ok")}
+    assert {row["floats_up"] for row in run.clients if row["client"] == "ben"} == {0}
+    assert run.manifest.clients["ben"].version == 0
+    said = (job.ground.seat("ben").directory / "site.log").read_text()
+    assert "samples is not on the list of what may leave" in said

@@ -86,6 +86,7 @@ def measured_after(method: str) -> Config:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "lg_fedavg"])
+@pytest.mark.usefixtures("training_here")
 def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Path) -> None:
     guest = ParticipantHandler(ada(tmp_path / "state", methods=(method,)), terms().federation)
     guest.seat.state.mkdir(parents=True)
@@ -131,6 +132,7 @@ def test_the_model_in_use_is_the_one_that_was_measured(method: str, tmp_path: Pa
         guest.stop()
 
 
+@pytest.mark.usefixtures("training_here")
 def test_a_model_without_the_servers_part_is_not_handed_out(tmp_path: Path) -> None:
     guest = ParticipantHandler(ada(tmp_path / "state", methods=("fedavg",)), terms().federation)
     guest.seat.state.mkdir(parents=True)

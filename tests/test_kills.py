@@ -38,9 +38,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
     if times == 1:
         assert f"'pfedes resume {directory}' continues" in run.said
     assert open_run(directory).manifest.round >= times
-    again = Started(directory, CONFIG)
-    assert again.end() == 0, again.said
-    assert result(open_run(directory)) == straight
+    assert result(Federation.resume(directory).run()) == straight
 
 
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
@@ -64,29 +62,32 @@ def answers(directory: Path) -> int:
 
 FLEETS: dict[str, dict[str, Any]] = {
     "serial": {"runtime__fleet": "serial"},
-    "workers": {"runtime__fleet": "workers", "runtime__workers": 2},
+    "workers": {"runtime__fleet": "workers", "runtime__workers": 1},
 }
+"""One worker is killed like two."""
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.repeat)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.repeat)])
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_kills_at_random_moments(fleet: str, kills: int, tmp_path: Path) -> None:
     """kill -9, to the whole process group or (with workers) to the main process alone.
 
-    Every kill waits for one round's answers at most and may be noticed two rounds late, so that
-    three rounds for each are enough on a busy machine, too.
+    Every kill waits for a round and a half at most and may be noticed two rounds late, so that
+    four rounds for each are enough on a busy machine, too.
+
+    Interpreters that import torch take the time, with workers twice as many.
     """
-    rounds = 3 * kills
+    rounds = 4 * kills
     tiny: dict[str, Any] = {"train__rounds": rounds, "data__limit": 120, "models__pool": ["cnn5"]}
     straight = result(Federation(small(**tiny), out=tmp_path / "straight").run())
     config = small(**{**tiny, **FLEETS[fleet]})
     directory, dice, reached = tmp_path / "run", random.Random(20), []
     for number in range(kills):
         run, before = Started(directory, config), answers(directory)
-        if number < kills // 5:  # while it starts, before the first commit
+        if number < -(-kills // 5):  # while it starts, before the first commit
             time.sleep(dice.uniform(0, 3))
         else:
-            least = before + dice.randint(0, 4)
+            least = before + dice.randint(3, 6)
 
             def answered(least: int = least) -> bool:
                 return answers(directory) >= least
@@ -122,7 +123,5 @@ def test_a_disk_that_takes_no_more(fleet: str, tmp_path: Path) -> None:
     assert "Traceback" not in run.said
     assert "safetensors: File too large; committed rounds are safe" in run.said
     assert open_run(run.directory).manifest.round == 0
-    again = Started(run.directory, config)
-    assert again.end() == 0, again.said
     straight = Federation(small(train__rounds=2, models__pool=["cnn5"]), out=tmp_path / "straight")
-    assert result(open_run(run.directory)) == result(straight.run())
+    assert result(Federation.resume(run.directory).run()) == result(straight.run())

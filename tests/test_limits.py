@@ -150,6 +150,7 @@ def test_a_short_last_batch_teaches_nothing_that_leaves(
     assert said == ["ada: left out the last 2 samples, too few for a batch of the extractor"]
 
 
+@pytest.mark.usefixtures("training_here")
 def test_rounds_and_runs_are_counted_over_all_runs(tmp_path: Path) -> None:
     guest = ParticipantHandler(
         ada(tmp_path / "state", limits=Limits(rounds=3, runs=2)), terms().federation
@@ -178,6 +179,7 @@ def test_rounds_and_runs_are_counted_over_all_runs(tmp_path: Path) -> None:
         guest.stop()
 
 
+@pytest.mark.usefixtures("training_here")
 def test_a_leap_and_a_novel_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     guest = ParticipantHandler(ada(tmp_path / "state"), terms().federation)
     guest.seat.make()

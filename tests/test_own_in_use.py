@@ -55,14 +55,9 @@ def test_a_model_of_ones_own_predicts_and_leaves(
     (tmp_path / "image.png").rename(out / "image.png")
     (snippet,) = snippets(out)
     code = f"import sys; sys.path.append({str(OWN)!r})\n{snippet}\nprint(model.training)"
-    likeliest, training = elsewhere(code, out).splitlines()
-    assert training == "False"
-    assert likeliest.startswith(f"[('{row['label']}', {row['probability']:.4f}"[:-2])
-
     # And without any file of ours: the participant's function, torch and safetensors.
     function = run.config.participants[PEOPLE.index(name)].model.rpartition(":")[2]
     plain = f"""
-import sys; sys.path.append({str(OWN)!r})
 import json, models, torch
 from safetensors.torch import load_file
 network = models.{function}({len(names)}, {tuple(client.shape)})
@@ -71,7 +66,10 @@ network.eval()
 x = torch.tensor({client.test.batch(slice(0, 3)).x.tolist()})
 print(json.dumps(network(x).softmax(1).tolist()))
 """
-    found = torch.tensor(json.loads(elsewhere(plain, out)))
+    likeliest, training, chances_there = elsewhere(code + plain, out).splitlines()
+    assert training == "False"
+    assert likeliest.startswith(f"[('{row['label']}', {row['probability']:.4f}"[:-2])
+    found = torch.tensor(json.loads(chances_there))
     with torch.no_grad():
         expected = run.model(name).eval()(client.test.batch(slice(0, 3)).x).softmax(1)
     assert torch.allclose(found, expected, atol=1e-6)

@@ -76,6 +76,7 @@ def test_the_umask_is_respected(tmp_path: Path) -> None:
         assert mode(work) == 0o700
 
 
+@pytest.mark.usefixtures("training_here")
 def test_what_a_participant_keeps_is_private(tmp_path: Path) -> None:
     home = tmp_path / "people" / "ada"
     guest = ParticipantHandler(ada(home), terms().federation)

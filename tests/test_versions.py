@@ -62,6 +62,7 @@ def test_another_torch_is_only_said() -> None:
 
 
 @pytest.mark.parametrize("told", [{"pfedes": "0.2.0"}, {"protocol": 2}, None])
+@pytest.mark.usefixtures("training_here")
 def test_a_participant_refuses_a_coordinator(
     told: dict[str, Any] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,20 +39,20 @@ def main() -> None:
     torch.set_num_threads(settings.runtime.threads)
     store = ClientStore(Path(str(first.meta["clients"])))
     data = str(first.meta["data"])
-    host, trouble = _host(settings, store, data)
+    host, trouble = host_for(settings, store, data)
     logged.take()  # the parent has said the same
     lock = None
     while (message := receive(tasks)) is not None:
         kind, task = to_task(message)
         if host is None:  # what was missing may be there by now
-            host, trouble = _host(settings, store, data)
+            host, trouble = host_for(settings, store, data)
         if kind == "answer" and lock is None:
             lock = hold_as_worker(store.root.parent)
-        answer = Failure(task.client, trouble) if host is None else _answer(host, kind, task)
+        answer = Failure(task.client, trouble) if host is None else answer_of(host, kind, task)
         send(answers, from_answer(answer, logged.take()))
 
 
-def _host(settings: Config, store: ClientStore, data: str) -> tuple[ClientHost | None, str]:
+def host_for(settings: Config, store: ClientStore, data: str) -> tuple[ClientHost | None, str]:
     """The clients' side, or why there is none: models and data may be somebody's own."""
     try:
         simulation = Simulation(settings)
@@ -64,7 +64,7 @@ def _host(settings: Config, store: ClientStore, data: str) -> tuple[ClientHost |
     return host_of(simulation, store), ""
 
 
-def _answer(host: ClientHost, kind: str, task: Task) -> Answer:
+def answer_of(host: ClientHost, kind: str, task: Task) -> Answer:
     try:
         match kind:
             case "enroll":
