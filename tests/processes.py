@@ -34,10 +34,10 @@ class Started:
 
     def end(self) -> int:
         """Its exit code, once it is done."""
-        return self.process.wait(timeout=120)
+        return self.process.wait(timeout=240)
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not reached():
             assert self.process.poll() is None, self.said
             assert time.monotonic() < deadline

@@ -45,6 +45,17 @@ def tiny(method: str, **settings: Any) -> Config:
     )
 
 
+def few(method: str, **settings: Any) -> Config:
+    """Three clients of a few samples, with classes in common: half as much work as `small`."""
+    common = {
+        "data__limit": 80,
+        "partition__clients": 3,
+        "partition__classes_per_client": 6,
+        "models__pool": ["cnn5"],
+    }
+    return small(method, **{**common, **settings})
+
+
 def hyper_parameters(config: Config, kind: type[C]) -> C:
     """Those of the method, which the test knows to be of this kind."""
     assert isinstance(config.method, kind)

@@ -16,22 +16,14 @@ from pfedes.fleet.client_host import host_of
 from pfedes.methods import METHODS
 from pfedes.population.simulation import Simulation
 from pfedes.store.client_store import ClientStore
-from running import result, small
+from running import few, result
 
 CLIENT = "client-0001"
 
 
 def quick(method: str, **settings: Any) -> Config:
-    """Three rounds with missing clients, of few samples and classes in common."""
-    common = {
-        "data__limit": 80,
-        "partition__clients": 3,
-        "partition__classes_per_client": 6,
-        "models__pool": ["cnn5"],
-        "train__participation": 0.7,
-        "train__rounds": 3,
-    }
-    return small(method, **{**common, **settings})
+    """Three rounds with missing clients."""
+    return few(method, **{"train__participation": 0.7, "train__rounds": 3, **settings})
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -26,6 +26,8 @@ from pfedes.sweep.compare import Result, candidates, cells_of, results_of, table
 from pfedes.sweep.execute import run_cells
 from running import hyper_parameters, partitioned, result, small, timeless
 
+PATIENCE = 240.0  # seconds for what takes some on an idle machine
+
 
 def common(**settings: Any) -> Config:
     return small("standalone", train__participation=0.5, **settings)
@@ -40,11 +42,9 @@ def test_all_methods_meet_the_same_federation(tmp_path: Path) -> None:
         for name in first.names:
             assert (other.shares[name].train == first.shares[name].train).all()
             assert (other.shares[name].test == first.shares[name].test).all()
-            weights = (
-                {k: v.tolist() for k, v in population.client(name).model.state_dict().items()}
-                for population in (first, other)
-            )
-            assert next(weights) == next(weights)
+            theirs = other.client(name).model.state_dict()
+            for key, tensor in first.client(name).model.state_dict().items():
+                assert tensor.equal(theirs[key])
     assert {cell.config.train for cell in cells} == {cells[0].config.train}
 
 
@@ -141,7 +141,7 @@ def test_interrupted_and_repeated(tmp_path: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "pfedes", *words], stderr=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not list(tmp_path.glob("o/*/seed-0/state/manifests/0000[1-9].json")):
             assert time.monotonic() < deadline
             time.sleep(0.02)

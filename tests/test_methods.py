@@ -17,7 +17,7 @@ from pfedes.methods.pfedes import ShareOfZeros, extractor_loss, model_loss
 from pfedes.models import build_model
 from pfedes.models.extractor import Extractor
 from pfedes.population.simulation import Simulation
-from running import small
+from running import few, small
 
 
 @pytest.fixture(autouse=True)
@@ -233,7 +233,7 @@ def test_aggregating_equal_parameters_returns_them(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_order_of_clients_changes_nothing(name: str) -> None:
     """No optimiser state, random number or anything else passes from client to client."""
-    config = small(name, models__pool=["cnn5"])
+    config = few(name)
 
     def results(names: list[str]) -> dict[str, str]:
         simulation = Simulation(config)
@@ -249,8 +249,7 @@ def test_the_order_of_clients_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_unselected_clients_do_not_change(name: str, tmp_path: Path) -> None:
-    config = small(name, models__pool=["cnn5"], train__participation=0.5, train__rounds=3,
-                   runtime__keep_rounds=4)  # fmt: skip
+    config = few(name, train__participation=0.5, train__rounds=3, runtime__keep_rounds=4)
     run = Federation(config, out=tmp_path / "run").run()
     asked = {(row["round"], row["client"]) for row in run.clients}
     assert len(asked) == 6
@@ -265,8 +264,7 @@ def test_unselected_clients_do_not_change(name: str, tmp_path: Path) -> None:
 def test_kept_momentum_changes_the_second_round_only(name: str, tmp_path: Path) -> None:
     digests = []
     for optimiser in ("fresh", "kept"):
-        config = small(name, models__pool=["cnn5"], train__optimiser=optimiser,
-                       runtime__keep_rounds=3)  # fmt: skip
+        config = few(name, train__optimiser=optimiser, runtime__keep_rounds=3)
         run = Federation(config, out=tmp_path / optimiser).run()
         states = [
             run.store.clients.load(run.manifest.run, "client-0000", round).state for round in (1, 2)

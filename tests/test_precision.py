@@ -58,9 +58,12 @@ def worked(config: Config) -> tuple[Client, Upload]:
     return client, method.client_round(client, download, ctx)
 
 
+FEW: dict[str, Any] = {"models__pool": ["cnn5"], "data__limit": 80}
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_what_lasts_and_what_travels_is_float32(name: str) -> None:
-    client, upload = worked(halved(name, train__optimiser="kept", models__pool=["cnn5"]))
+    client, upload = worked(halved(name, train__optimiser="kept", **FEW))
     assert name == "fedavg" or "momentum.model.fc1.weight" in client.kept
     tensors = {**client.state(), **upload.tensors}
     floating = [tensor for tensor in tensors.values() if tensor.is_floating_point()]
@@ -70,8 +73,7 @@ def test_what_lasts_and_what_travels_is_float32(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_cost_is_the_same(name: str) -> None:
     """A product of narrower numbers is a product."""
-    pool = {"models__pool": ["cnn5"]}
-    (ours, _), (usual, _) = worked(halved(name, **pool)), worked(small(name, **pool))
+    (ours, _), (usual, _) = worked(halved(name, **FEW)), worked(small(name, **FEW))
     assert ours.meter.total == usual.meter.total > 0
 
 
