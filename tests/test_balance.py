@@ -14,7 +14,7 @@ from pfedes import ConfigError, Federation, configure
 from pfedes.core.balance import balanced_rows, balanced_weights
 from pfedes.core.samples import AS_THEY_ARE, Batch, FloatSamples
 from pfedes.core.training import label_loss
-from pfedes.federation.loop import free_directory
+from pfedes.federation.directory import free_directory
 from pfedes.methods import METHODS
 from running import tiny
 

@@ -12,7 +12,7 @@ from torch import nn
 from pfedes import ConfigError, Federation, ModelError, configure, open_run
 from pfedes.config import Config
 from pfedes.core.samples import Batch
-from pfedes.export import export_model
+from pfedes.export.model_files import export_model
 from pfedes.methods.pfedes import PFedES, drawn_loss, model_loss
 from pfedes.models.extractor import Extractor, Residual
 from pfedes.models.views import BothViews

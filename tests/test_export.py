@@ -17,14 +17,15 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import pfedes.export
+import pfedes.export.model_files
 from commands import command, process, refused
 from exported import elsewhere, needs_onnx, snippets
 from pfedes import CNN, Federation, ModelError, PersonalModel, StoreError, cli, open_run
 from pfedes.core.samples import Normaliser
 from pfedes.data.readers.images import open_picture
-from pfedes.export import export_model, onnx
+from pfedes.export import onnx
 from pfedes.export.card import _cell, _interval
+from pfedes.export.model_files import export_model
 from pictures import KINDS
 from running import partitioned, small
 
@@ -236,7 +237,7 @@ def test_it_appears_whole_or_not_at_all(
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StoreError, match="file is there already"):
         export_model(personal, "file")
-    monkeypatch.setattr(pfedes.export, "card", fails)
+    monkeypatch.setattr(pfedes.export.model_files, "card", fails)
     with pytest.raises(StoreError, match="cannot write out: No space left on device"):
         export_model(personal, "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]

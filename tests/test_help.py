@@ -7,6 +7,7 @@ import pytest
 
 import pfedes.cli
 from commands import command
+from pfedes import ConfigError
 from pfedes.cli._lazy import COMMANDS, load
 
 
@@ -33,3 +34,20 @@ def test_without_arguments_it_says_what_to_do_next() -> None:
     assert len(told) > 3
     assert set(told[:-1]) <= set(COMMANDS)
     assert all(len(line) <= 88 for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(("name", "flare"), [("serve", False), ("serve", True), ("run", False)])
+def test_only_federations_are_said_to_need_the_extra(
+    name: str, flare: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(module: str) -> None:
+        raise ModuleNotFoundError("No module named 'cryptography'")
+
+    monkeypatch.setattr("pfedes.cli._lazy.import_module", broken)
+    monkeypatch.setattr("pfedes.cli._lazy.find_spec", lambda name: object() if flare else None)
+    if name == "serve" and not flare:
+        with pytest.raises(ConfigError, match=r"pfedes serve needs the extra 'flare': pip install"):
+            load(name)
+    else:
+        with pytest.raises(ModuleNotFoundError, match="cryptography"):
+            load(name)

@@ -18,7 +18,7 @@ from pfedes.core.measures import Measures, Metric, Tally, added
 from pfedes.core.scores import Scores
 from pfedes.core.tallying import tally_of
 from pfedes.errors import WireError
-from pfedes.export import export_model
+from pfedes.export.model_files import export_model
 from running import rows, small
 from ward import ward
 

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-import pfedes.export
+import pfedes.export.model_files
 from exported import elsewhere, needs_onnx, snippets
 from people import OWN, PEOPLE, federation
 from pfedes import DataError, Federation, ModelError, Participant, cli, configure, open_run
-from pfedes.export import export_model, onnx
+from pfedes.export import onnx
+from pfedes.export.model_files import export_model
 
 TABLES = OWN.parent / "tables"
 

@@ -15,7 +15,7 @@ from pfedes.config.participant import Participant, participant_from
 from pfedes.data import sources
 from pfedes.data.readers.images import open_picture
 from pfedes.data.sources import DataConfig
-from pfedes.export import export_model
+from pfedes.export.model_files import export_model
 from pfedes.population.own_data import OwnData, class_names_of, own_data
 
 TERMS = FederationConfig(classes=("ill", "well"), channels=1)

@@ -20,7 +20,7 @@ from pfedes.core.payload import Payload, encode, read_payload
 from pfedes.data import sources
 from pfedes.data.readers.images import open_picture
 from pfedes.errors import DamageError
-from pfedes.export import export_model
+from pfedes.export.model_files import export_model
 from pfedes.store.run_store import KEPT_DATA, RunStore
 from running import small
 

@@ -27,7 +27,7 @@ from pfedes.config.participant import Participant
 from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess
 from pfedes.data.tables import TableConfig, fitted, rows_of
 from pfedes.errors import ConfigError, DamageError, DataError, PfedesError
-from pfedes.export import export_model
+from pfedes.export.model_files import export_model
 from pfedes.population.own_data import own_data
 from pfedes.population.participants import Participants
 from pfedes.population.simulation import Simulation

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pfedes.errors import StoreError as StoreError
     from pfedes.errors import TrainingError as TrainingError
     from pfedes.errors import WireError as WireError
-    from pfedes.export import export_model as export_model
+    from pfedes.export.model_files import export_model as export_model
     from pfedes.federation.listener import Listener as Listener
     from pfedes.federation.loop import Federation as Federation
     from pfedes.methods.base import Method as Method
@@ -115,7 +115,7 @@ _HOMES = {
     "WireError": "errors",
     "compare": "api.compare",
     "configure": "config",
-    "export_model": "export",
+    "export_model": "export.model_files",
     "open_run": "results.run",
     "paper": "api.paper",
     "resume": "api.run",

@@ -8,7 +8,8 @@ from typing import Any
 from pfedes.api.overview import Overview
 from pfedes.config import Config, configure
 from pfedes.errors import ConfigError, FailedRunError, MethodError, PfedesError, StoreError, unknown
-from pfedes.federation.loop import Selector, free_directory, uniform
+from pfedes.federation.directory import free_directory
+from pfedes.federation.loop import Selector, uniform
 from pfedes.methods import METHODS, known_name, method_class
 from pfedes.methods.base import Method
 from pfedes.sweep.cells import Cell, Outcome, collected, nth

@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from pfedes.errors import ConfigError
 
+ACROSS_MACHINES = "Federations across machines"
 SECTIONS = {
     "Experiments": {
         "new": "Create a small project, ready to run.",
@@ -29,7 +30,7 @@ SECTIONS = {
         "export": "Write a client's trained model as files that work without pfedes.",
         "adopt": "Train your own model with the extractor of a finished run.",
     },
-    "Federations across machines": {
+    ACROSS_MACHINES: {
         "rehearse": "Try a whole federation on this machine.",
         "serve": "Coordinate a federation.",
         "status": "Show who is connected, the round, and all accuracies.",
@@ -64,7 +65,7 @@ def load(name: str) -> Any:
         module = import_module(f"pfedes.cli.{name}")
     except ModuleNotFoundError:
         # What else is missing then, such as cryptography, comes with the same extra.
-        if find_spec("nvflare") is not None:
+        if name not in SECTIONS[ACROSS_MACHINES] or find_spec("nvflare") is not None:
             raise
         raise ConfigError(
             f"pfedes {name} needs the extra 'flare': pip install 'pfedes[flare]'"

@@ -9,7 +9,8 @@ from pfedes.cli._display import watch
 from pfedes.cli._options import Json, MovedData, Quiet, Rounds, TrustCode
 from pfedes.config.participant import read_participant
 from pfedes.federation.adopt import adoption
-from pfedes.federation.loop import Federation, free_directory
+from pfedes.federation.directory import free_directory
+from pfedes.federation.loop import Federation
 from pfedes.results.run import open_run
 
 

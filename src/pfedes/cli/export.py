@@ -10,7 +10,7 @@ from pfedes.cli._display import facts as table
 from pfedes.cli._display import output
 from pfedes.cli._model import chosen_model
 from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, TrustCode
-from pfedes.export import check_place, export_model
+from pfedes.export.model_files import check_place, export_model
 from pfedes.formatting import percent
 from pfedes.results.classwise import rows_of
 

@@ -20,7 +20,7 @@ from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.serve import Serving, prepare
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.errors import FailedRunError
-from pfedes.federation.loop import refuse_if_taken
+from pfedes.federation.directory import refuse_if_taken
 from pfedes.files import writing
 from pfedes.fleet.process import LEASH, python, same_imports
 from pfedes.results.run import Run

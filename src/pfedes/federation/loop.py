@@ -1,10 +1,9 @@
 """The round loop: one for every method and every fleet."""
 
-import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +13,23 @@ from pfedes.config import Config, configure, stored_config
 from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import State
-from pfedes.core.protocol import Failure, Fleet, Scored, Task
-from pfedes.core.scores import Scores
+from pfedes.core.protocol import Fleet, Task
 from pfedes.errors import (
-    ClusterError,
     DamageError,
-    DiskError,
-    FailedRunError,
     MethodError,
-    PfedesError,
     StoreError,
-    WireError,
 )
-from pfedes.federation.admission import Admission, Verdict
+from pfedes.federation.admission import Admission
+from pfedes.federation.directory import free_directory, refuse_if_taken
+from pfedes.federation.endings import blaming, refuse_a_broken_method, resumable
 from pfedes.federation.estimate import is_big, plan_of
+from pfedes.federation.evaluation import evaluated
 from pfedes.federation.ledger import Ledger
 from pfedes.federation.listener import Listener
 from pfedes.federation.release import charge, new_state, prospect_of, summed
-from pfedes.files import writing
 from pfedes.fleet import make_fleet
 from pfedes.fleet.early import dismiss
 from pfedes.fleet.serial import with_threads
-from pfedes.imports import kind_text_and_place
 from pfedes.methods.base import Method, in_one_line
 from pfedes.methods.contract import check_contract
 from pfedes.models.precision_speed import warn_if_slow
@@ -190,7 +184,7 @@ class Federation:
                 if (store := self._resumed) is None:
                     store = self._begin(simulation, fleet)
                 continuing = f"'pfedes resume {self.directory}' continues"
-                with locked(store.state), _resumable(store), noting_a_stop(continuing):
+                with locked(store.state), resumable(store), noting_a_stop(continuing):
                     log_into(self.directory)
                     ledger = Ledger.reopen(
                         store,
@@ -208,18 +202,18 @@ class Federation:
         self.config.check_uploads(len(cards))
         if problems := simulation.population.check(method, ctx) or method.check(cards, ctx):
             raise MethodError(in_one_line(problems))
-        with _blaming(method, "start", 0):
+        with blaming(method, "start", 0):
             check_contract(method, cards, ctx)
             state = method.start(cards, ctx)
             tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
         here = simulation.population.is_here
         if here and is_big(self.config, [card.samples for card in cards]):
-            with _blaming(method, "aggregate", 1):
+            with blaming(method, "aggregate", 1):
                 plan = plan_of(simulation, fleet, cards, state, tasks, self.directory)
             self.listener.planned(plan)
         if (prospect := prospect_of(simulation, cards, state, tasks)) is not None:
             self.listener.priced(prospect)
-        scores, failures = self._evaluate(fleet, tasks)
+        scores, failures = evaluated(fleet, self.listener, tasks)
         if failures and len(scores) < (self.fewest or len(cards)):
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
         if failures:  # who is left out may come another time
@@ -256,7 +250,8 @@ class Federation:
                  method.download(ledger.state, card, ctx))
             for card in newcomers
         ]  # fmt: skip
-        scores, _ = self._evaluate(fleet, tasks)  # who does not answer may come another time
+        # Who does not answer may come another time.
+        scores, _ = evaluated(fleet, self.listener, tasks)
         ledger.admit([card for card in newcomers if card.name in scores], scores)
 
     def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:
@@ -283,7 +278,7 @@ class Federation:
 
         # Step 2: send them what the server holds.
         cards = {name: ledger.card(name) for name in selected}
-        with _blaming(method, "download", ctx.round, self.directory):
+        with blaming(method, "download", ctx.round, self.directory):
             tasks = [
                 ledger.task(card, ctx, method.download(ledger.state, card, ctx))
                 for card in cards.values()
@@ -299,7 +294,7 @@ class Federation:
         if self.config.privacy.mode == "local":
             charge(ledger, ctx.round, verdicts)
         if simulation.population.is_here and ledger.round == 0:
-            self._refuse_a_broken_method(verdicts)
+            refuse_a_broken_method(verdicts, self.directory)
 
         # Step 5: aggregate, unless too few uploads are left to mean anything.
         uploads = admission.accepted()
@@ -308,7 +303,7 @@ class Federation:
             verdicts, state = summed(simulation, fleet, ledger, ctx, verdicts)
             ok = state is not ledger.state
         else:
-            with _blaming(method, "aggregate", ctx.round, self.directory):
+            with blaming(method, "aggregate", ctx.round, self.directory):
                 state = new_state(simulation, ledger, ctx, tasks, uploads) if ok else ledger.state
         if not state.is_finite():
             log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
@@ -341,24 +336,6 @@ class Federation:
         select = ledger.budget.fewest_first if self.select is uniform else self.select
         return select(eligible, min(count, len(eligible)), rng)
 
-    def _refuse_a_broken_method(self, verdicts: Sequence[Verdict]) -> None:
-        """Ends a run in whose first round nobody answered, all for the same reason.
-
-        The round is not committed: once the code is fixed, a resume does it again.
-        """
-        alike = {
-            verdict.reason.replace(verdict.task.client, "a client")
-            for verdict in verdicts
-            if verdict.asked and verdict.status == "failed"
-        }
-        asked = sum(verdict.asked for verdict in verdicts)
-        if len(alike) == 1 and all(v.status == "failed" for v in verdicts if v.asked):
-            everyone = "the only client" if asked == 1 else f"all {asked} clients"
-            raise FailedRunError(
-                f"{everyone} of round 1 failed: {alike.pop()}. Fix that, then run "
-                f"'pfedes resume {self.directory}'"
-            )
-
     def _measure(
         self,
         fleet: Fleet,
@@ -376,89 +353,10 @@ class Federation:
             for name, standing in everyone.items()
         ]  # fmt: skip
         last = {name: standing.scores for name, standing in ledger.manifest.clients.items()}
-        scores, _ = self._evaluate(fleet, tasks, last)  # who does not answer keeps its last score
+        # Who does not answer keeps its last score.
+        scores, _ = evaluated(fleet, self.listener, tasks, last)
         measured = {
             name: standing.model_copy(update={"scores": scores.get(name, last[name])})
             for name, standing in everyone.items()
         }
         return measured, sum(task.download.floats for task in tasks)
-
-    def _evaluate(
-        self, fleet: Fleet, tasks: Sequence[Task], last: Mapping[str, Scores] | None = None
-    ) -> tuple[dict[str, Scores], list[Failure]]:
-        """Everybody's scores; `last` are those of before, where there are any."""
-        scores, failures = {}, []
-        asked = {task.client for task in tasks}
-        for done, given in enumerate(fleet.evaluate(tasks), 1):
-            answer = _with_same_totals(given, last or {})
-            if isinstance(answer, Failure):
-                log.warning("%s was not evaluated: %s", answer.client, answer.reason)
-                failures.append(answer)
-            elif answer.client in asked:
-                scores[answer.client] = answer.scores
-            self.listener.working("evaluating all clients", done, len(tasks))
-        return scores, failures
-
-
-def _with_same_totals(answer: Scored | Failure, last: Mapping[str, Scores]) -> Scored | Failure:
-    if isinstance(answer, Failure):
-        return answer
-    try:
-        answer.scores.check_totals(last.get(answer.client, answer.scores))
-    except WireError as error:
-        return Failure(answer.client, str(error))
-    return answer
-
-
-@contextmanager
-def _blaming(
-    method: Method[Any], function: str, round: int, run: Path | None = None
-) -> Iterator[None]:
-    """Whatever a method's own code raises at the server is one line that says where.
-
-    Where a `run` exists already, the line says how to continue it.
-    """
-    try:
-        yield
-    except PfedesError:
-        raise
-    except Exception as error:
-        where = f"{function}() of {method.name} failed in round {round}"
-        remedy = f". Fix that, then run 'pfedes resume {run}'" if run is not None else ""
-        raise FailedRunError(f"{where}: {kind_text_and_place(error)}{remedy}") from error
-
-
-@contextmanager
-def _resumable(store: RunStore) -> Iterator[None]:
-    """A disk or a cluster that is gone ends the run, which has lost nothing by it."""
-    try:
-        yield
-    except (DiskError, ClusterError) as error:
-        raise type(error)(
-            f"{error}; committed rounds are safe. Fix the problem, then continue with "
-            f"'pfedes resume {store.directory}'"
-        ) from None
-
-
-def refuse_if_taken(directory: Path) -> None:
-    """A new run needs a place of its own."""
-    with writing(directory):
-        taken = (directory / "state").is_dir()
-        used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
-    if taken:
-        raise StoreError(
-            f"{directory} already holds a run: continue it with 'pfedes resume {directory}', "
-            "or choose another directory"
-        )
-    if used:
-        raise StoreError(f"{directory} exists and is not an empty directory: choose another")
-
-
-def free_directory(name: str) -> Path:
-    """`runs/NAME`, or the first of `-2`, `-3`, ... that is not taken."""
-    name = name.replace(":", "-")
-    for number in itertools.count(1):
-        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if not path.exists():
-            return path
-    raise AssertionError("unreachable")

@@ -27,7 +27,7 @@ from pfedes.deploy.participant.keys import read_request
 from pfedes.deploy.revocation import read_revocations
 from pfedes.deploy.sizes import size_limits
 from pfedes.errors import FailedRunError, PfedesError, StoreError, kind_and_text
-from pfedes.federation.loop import refuse_if_taken
+from pfedes.federation.directory import refuse_if_taken
 from pfedes.files import make_private_directory, read, remove, write_atomically, writing
 from pfedes.imports import kind_text_and_place
 from pfedes.population.simulation import Simulation
