@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -124,12 +125,32 @@ def test_the_reference_is_complete(built: Path) -> None:
         assert set(keys(model)) <= shown
 
 
+def test_the_examples_that_pages_use_can_be_had_from_the_site(built: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(built / "examples.zip") as archive:
+        archive.extractall(tmp_path)
+    mentioned = set()
+    for page in (ROOT / "docs").glob("*.md"):
+        text = page.read_text()
+        mentioned |= set(re.findall(r"\bexamples/[\w/]+\.(?:py|toml)\b", text))
+        assert "](../examples/" not in text or "examples.html#examples-" in (
+            (built / f"{page.stem}.html").read_text()
+        )
+    assert len(mentioned) >= 5
+    for name in mentioned:
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+    listed = Links(built / "examples.html")
+    assert "examples.zip" in listed.targets
+    for file in tmp_path.rglob("*.*"):
+        assert re.sub(r"\W+", "-", str(file.relative_to(tmp_path))) in listed.ids
+
+
 def test_make_docs_refuses_a_dead_anchor(tmp_path: Path) -> None:
     """Builds a second site, which takes most of the time."""
     for name in ("docs", "website"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    (tmp_path / "src").symlink_to(ROOT / "src")
+    for name in ("examples", "src"):
+        (tmp_path / name).symlink_to(ROOT / name)
     with (tmp_path / "docs" / "index.md").open("a") as page:
         page.write("\n[nowhere](concepts.md#nowhere)\n")
     done = build(tmp_path, tmp_path / "site")

@@ -1,19 +1,35 @@
-"""What MkDocs cannot do by itself: pages from the code, and links that leave `docs/`."""
+"""What MkDocs cannot do by itself: pages from the code and the examples, links out of `docs/`."""
 
+import io
 import re
+import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import tomli_w
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 from pydantic.fields import FieldInfo
 
 from pfedes.section import Section
 
 FilledIn = Callable[[], Iterator[str]]
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
+LANGUAGES = {".md": "markdown", ".py": "python", ".toml": "toml"}
+"""Of the examples' files, by suffix; other files are results and data."""
+ARCHIVE = "examples.zip"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Adds the examples as one file to download."""
+    files.append(File.generated(config, ARCHIVE, content=archive()))
+
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Fills in what comes from the code; files outside `docs/` are named instead of linked."""
+    """Fills in what comes from the code; links that leave `docs/` lead to the page of the examples,
+    or become the name of a file."""
     for name, lines in FILLED_IN.items():
         mark = f"<!-- {name} -->"
         if mark in markdown:
@@ -24,6 +40,8 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 def _named(link: re.Match[str]) -> str:
     """The words of a link and the file in the repository, which is no part of the site."""
     text, target = link.groups()
+    if target.startswith(f"{EXAMPLES.name}/"):
+        return f"[{text}](examples.md#{_anchor(target)})"
     return f"`{target}`" if text.strip("`") == target else f"{text} (`{target}` in the repository)"
 
 
@@ -101,5 +119,46 @@ def _toml(value: object) -> str:
     return tomli_w.dumps({"x": value}).removeprefix("x = ").strip() if value != {} else "{}"
 
 
-FILLED_IN: dict[str, FilledIn] = {"commands": commands, "configuration": configuration}
+def examples() -> Iterator[str]:
+    """The archive, and what is in it."""
+    yield f"[{ARCHIVE}]({ARCHIVE})\n"
+    directory = EXAMPLES
+    for file in _example_files():
+        if file.parent not in (directory, EXAMPLES):
+            directory = file.parent
+            yield _heading("##", directory)
+        yield _heading("##" if file.parent == EXAMPLES else "###", file)
+        yield f"````{LANGUAGES[file.suffix]}\n{file.read_text()}````\n"
+
+
+def _heading(level: str, path: Path) -> str:
+    name = path.relative_to(EXAMPLES.parent).as_posix()
+    return f"{level} {name} {{ #{_anchor(name)} }}\n"
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+def archive() -> bytes:
+    """The examples as a zip archive, the same bytes for the same files."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as made:
+        for file in _example_files():
+            name = file.relative_to(EXAMPLES.parent).as_posix()
+            made.writestr(zipfile.ZipInfo(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return data.getvalue()
+
+
+def _example_files() -> list[Path]:
+    """Files of the examples, those of their directories last."""
+    found = [file for file in EXAMPLES.rglob("*") if file.suffix in LANGUAGES]
+    return sorted(found, key=lambda file: (file.parent, file.name))
+
+
+FILLED_IN: dict[str, FilledIn] = {
+    "commands": commands,
+    "configuration": configuration,
+    "examples": examples,
+}
 """What stands for `<!-- name -->` on a page, by name."""
