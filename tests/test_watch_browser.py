@@ -12,6 +12,7 @@ import pytest
 
 from pages import SCRIPT
 from pfedes import Federation
+from pfedes.core.payload import Payload, encode
 from pfedes.store.manifest import Extent
 from pfedes.store.run_store import RunStore
 from running import small
@@ -26,7 +27,7 @@ EVIL = f"{SCRIPT}<img src=x onerror='window.hacked = 3'>"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs, the first under an evil name and with an evil client in its rows."""
+    """Two runs, the first under an evil name and with an evil client and class in its files."""
     place = tmp_path_factory.mktemp("watched") / "runs"
     evil = place / "<img src=x onerror=hacked=2>"
     Federation(small(train__rounds=1), out=evil).run()
@@ -39,6 +40,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     extent = Extent(length=len(data), crc32=zlib.crc32(data))
     metrics = {**manifest.metrics, "clients.jsonl": extent}
     store.write_manifest(manifest.model_copy(update={"metrics": metrics}))
+    kept = store.kept_data()
+    assert kept is not None
+    names = json.dumps([EVIL, *map(str, range(1, 10))])
+    forged = Payload(kept.tensors, {**kept.meta, "class_names": names})
+    store.kept_path.write_bytes(encode(forged))
     Federation(small(train__rounds=1), out=place / "plain").run()
     return place
 
@@ -88,6 +94,7 @@ def test_hostile_names_are_text(width: int, scheme: str, browser: Any, address: 
     with Visit(browser, address, width, scheme) as visit:
         visit.choose("<img src=x")
         assert EVIL in visit.page.locator("#troubles").inner_text()
+        assert f"10: {EVIL}, 1" in visit.page.locator("#facts").inner_text()
         assert visit.page.evaluate("window.hacked") is None
         assert visit.page.locator("img, body script").count() == 0
         root = "document.documentElement"
