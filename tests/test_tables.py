@@ -24,8 +24,8 @@ from pfedes import Config, Federation, PersonalModel, configure, open_run
 from pfedes.config import stored_config
 from pfedes.config.federation import FederationConfig
 from pfedes.config.participant import Participant
-from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess
-from pfedes.data.tables import TableConfig, fitted, rows_of
+from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess, canonical
+from pfedes.data.tables import TableConfig, columns_of, fitted
 from pfedes.errors import ConfigError, DamageError, DataError, PfedesError
 from pfedes.export.model_files import export_model
 from pfedes.population.own_data import own_data
@@ -73,7 +73,7 @@ def test_numbers_by_hand(tmp_path: Path) -> None:
     text = "y,cp,age\na,x,1\nb,,3\na,z,\nb,x,100\n"
     keys = {"numbers": ["age"], "categories": {"cp": []}, "missing": "impute"}
     source, config = table_of(tmp_path / "t.csv", text, **keys)
-    table = rows_of(source, config)
+    table = columns_of(source, config)
     found = fitted(table, [0, 1, 2], config)  # the 100 is not in training
     assert found.numbers == (NumberColumn("age", mean=2.0, std=1.0, fill=2.0, low=1.0, high=3.0),)
     assert found.categories == (CategoryColumn("cp", ("x", "z"), True, ("x", "z")),)
@@ -93,9 +93,11 @@ def test_agreed_statistics_and_levels(tmp_path: Path) -> None:
     keys = {"numbers": ["age"], "categories": {"cp": ["1", "2"]}}
     agreed = {"mean": {"age": 10.0}, "std": {"age": 5.0}}
     source, config = table_of(tmp_path / "t.csv", "y,age,cp\na,20,1.0\nb,0,1\n", **keys, **agreed)
-    inputs, _ = fitted(rows_of(source, config), [0, 1], config).encode(rows_of(source, config))
+    inputs, _ = fitted(columns_of(source, config), [0, 1], config).encode(
+        columns_of(source, config)
+    )
     assert inputs.tolist() == [[2, 1, 0, 0], [-2, 1, 0, 0]]
-    found = fitted(rows_of(source, config), [0, 1], config)
+    found = fitted(columns_of(source, config), [0, 1], config)
     _, flags = found.encode({"age": ["5", "5"], "cp": ["2", "9"]})
     assert flags == [["cp: '2' never seen in training"], ["cp: '9' is not a known category"]]
 
@@ -103,7 +105,7 @@ def test_agreed_statistics_and_levels(tmp_path: Path) -> None:
 def test_a_column_without_any_value_says_nothing(tmp_path: Path) -> None:
     keys = {"numbers": ["age"], "missing": "impute"}
     source, config = table_of(tmp_path / "t.csv", "y,age\na,\nb,NA\n", **keys)
-    found = fitted(rows_of(source, config), [0, 1], config)
+    found = fitted(columns_of(source, config), [0, 1], config)
     inputs, flags = found.encode({"age": ["", "7"]})
     assert inputs[0, 0] == 0
     assert flags == [["age: missing"], ["age: 7, no value in training"]]
@@ -113,7 +115,7 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
     table = pa.table({"y": ["a", "b"], "age": [1.5, None], "cp": [1, 2]})
     pq.write_table(table, tmp_path / "t.parquet")
     config = TableConfig(label="y", numbers=("age",), categories={"cp": ()}, missing="impute")
-    found = rows_of(f"parquet:{tmp_path / 't.parquet'}", config)
+    found = columns_of(f"parquet:{tmp_path / 't.parquet'}", config)
     assert found == {"y": ["a", "b"], "age": ["1.5", ""], "cp": ["1", "2"]}
 
 
@@ -126,12 +128,37 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
         ("y,age\na,1,2\n", "line 2 has 3 values, expected 2"),
         ("y,years\na,1\n", "unknown column 'age'"),
         ("y,age,weight\na,1,2\n", "nothing says what column 'weight' is"),
+        ("y;age\na;36,5\n", "its columns are separated by ';': save it with commas"),
+        ("y\tage\na\t1\n", "its columns are separated by"),
+        ('y,age\na,"1\n', "quotation marks or commas are out of place"),
     ],
 )
 def test_tables_that_will_not_do(text: str, message: str, tmp_path: Path) -> None:
     source, config = table_of(tmp_path / "t.csv", text, numbers=["age"])
     with pytest.raises(DataError, match=message):
-        rows_of(source, config)
+        columns_of(source, config)
+
+
+def test_a_table_that_is_no_text_in_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("y,age\ngesünd,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match="it is not text in UTF-8: save it as 'CSV UTF-8'"):
+        columns_of(f"csv:{tmp_path / 't.csv'}", TableConfig(label="y", numbers=("age",)))
+
+
+def test_codes_that_a_float_cannot_tell_apart_stay_two() -> None:
+    assert canonical(" 1.0 ") == canonical("1") == "1"
+    assert canonical("10000000000000001") == "10000000000000001"
+    assert canonical("1_0") == "1_0"
+
+
+def test_names_and_numbers_hardly_are_categories(tmp_path: Path) -> None:
+    lines = [f"{'ab'[n % 2]},z{n}" for n in range(101)]
+    source, config = table_of(tmp_path / "t.csv", "\n".join(["y,zip", *lines]) + "\n")
+    config = config.model_copy(update={"categories": {"zip": ()}})
+    table = columns_of(source, config)
+    with pytest.raises(DataError, match="column 'zip' has 101 different values, hardly categories"):
+        fitted(table, range(101), config)
+    assert len(fitted(table, range(100), config).features) == 101
 
 
 def participant(path: Path, **keys: Any) -> Participant:
@@ -148,12 +175,52 @@ def test_missing_values_are_refused_unless_imputed(tmp_path: Path) -> None:
     assert own_data(participant(path, missing="impute"), federation, rng).shape == (1,)
 
 
-def test_words_where_numbers_belong(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [("old", ""), ("2021-03-04", ""), ("3_7", ""), ('"36,5"', "; write 1234.5, without commas")],
+)
+def test_words_where_numbers_belong(word: str, remedy: str, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("y,age\n" + "a,1\nb,2\n" * 20 + "a,old\n")
+    path.write_text("y,age\n" + "a,1\nb,2\n" * 20 + f"a,{word}\n")
     federation, rng = FederationConfig(classes=("a", "b")), np.random.default_rng(0)
-    with pytest.raises(DataError, match="row 41, column 'age': 'old' is not a number"):
+    with pytest.raises(DataError) as refused:
         own_data(participant(path), federation, rng)
+    bare = word.strip('"')
+    assert str(refused.value) == f"north: row 41, column 'age': {bare!r} is not a number{remedy}"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a,,s", "north: row 45, column 'age': the value is missing: fill it in, or set table"),
+        (",1,s", "north: row 45, column 'y': the label is missing"),
+    ],
+)
+def test_rows_are_counted_in_the_file_not_at_the_site(
+    row: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("y,age,site\n" + "a,1,n\n" * 4 + "a,1,s\nb,2,s\n" * 20 + f"{row}\n")
+    federation, rng = FederationConfig(classes=("a", "b")), np.random.default_rng(0)
+    with pytest.raises(DataError, match=message):
+        own_data(participant(path, site="site", only="s"), federation, rng)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"only": "s"}, "north: table.only = 's' needs table.site"),
+        ({"only": "t", "site": "site"}, "north: column 'site': unknown site 't'; known: n, s"),
+        ({"only": "n", "site": "site"}, "^north: 1 samples are too few to be divided"),
+    ],
+)
+def test_a_site_that_is_not_there(keys: dict[str, str], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("y,age,site\na,1,s\nb,1,n\n")
+    federation, rng = FederationConfig(classes=("a", "b")), np.random.default_rng(0)
+    ignored = {} if "site" in keys else {"ignore": ("site",)}
+    with pytest.raises(DataError, match=message):
+        own_data(participant(path, **keys, **ignored), federation, rng)
 
 
 @given(st.integers(0, 2**32), st.integers(8, 30))
@@ -308,6 +375,9 @@ def test_the_stored_preprocessing_is_the_one_that_is_used(run: Path, tmp_path: P
         ({"table.site": ""}, "needs table.site"),
         ({"table.site": "ward"}, "unknown site column 'ward'|unknown column 'ward'"),
         ({"data.source": "digits"}, "needs data.source = 'csv:FILE'"),
+        ({"partition.clients": 7}, "partition.clients = 7 is not for a natural partition"),
+        ({"partition.split": [0.5, 0.2, 0.3]}, "partition.split = .* is not for a natural"),
+        ({"data.limit": 40}, "data.limit = 40 is not for a natural partition"),
     ],
 )
 def test_natural_partitions_that_will_not_do(
@@ -325,8 +395,14 @@ def test_a_table_is_dealt_by_its_sites_only(run: Path) -> None:
 
 def test_sites_need_names_that_clients_can_have(tmp_path: Path) -> None:
     table = [row | {"site": "a/b"} for row in heart.rows()]
-    with pytest.raises(ConfigError, match="site 'a/b' cannot name a client"):
+    with pytest.raises(ConfigError, match="site 'a/b' cannot name a client: rename it in column"):
         heart.hospitals(heart.write(tmp_path / "t.csv", table))
+
+
+def test_a_label_with_one_value_is_refused(tmp_path: Path) -> None:
+    table = heart.write(tmp_path / "t.csv", [row | {"disease": "no"} for row in heart.rows()])
+    with pytest.raises(DataError, match="column 'disease' names one class only, 'no'"):
+        heart.hospitals(table)
 
 
 def test_a_hospital_of_the_example_can_take_part(tmp_path: Path) -> None:

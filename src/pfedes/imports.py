@@ -16,7 +16,7 @@ from typing import Any
 from pfedes.errors import ConfigError, kind_and_text, said, unknown
 from pfedes.files import at_home
 
-SOURCES = ("folder", "hf", "synthetic", "csv", "parquet")
+SOURCES = ("folder", "hf", "synthetic", "csv", "parquet", "npz")
 """What stands before the colon in names of data that are ours."""
 
 

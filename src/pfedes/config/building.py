@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, ValidationError
 
 from pfedes.config.config import Config
-from pfedes.config.natural import participants_of_sites
+from pfedes.config.natural import sites_in
 from pfedes.config.participant import FOLDER, Participant, participant_from, read_participant
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
@@ -122,24 +122,22 @@ def configure(
 
 
 def with_sites(config: Config, directory: Path) -> Config:
-    """A natural partition written out: one participant for each site of the table.
+    """A natural partition written out: one participant for each site of the data.
 
     The result says who takes part, as if every site had a participant.toml.
     """
     if config.partition.kind != "natural" or config.brings_own:
         return config
-    people, classes = participants_of_sites(
-        config.data.source, config.table, config.models.table, directory
-    )
-    classes = config.federation.classes or classes
+    sites = sites_in(config.data, config.partition, config.models, config.table, directory)
+    agreed = {key: getattr(config.federation, key) for key in config.federation.model_fields_set}
     return config.model_copy(
         update={
             "data": DataConfig(),
             "partition": PartitionConfig(),
             "models": config.models.model_copy(update={"table": ()}),
             "table": TableConfig(),
-            "federation": config.federation.model_copy(update={"classes": classes}),
-            "participants": people,
+            "federation": config.federation.model_copy(update={**sites.agreed, **agreed}),
+            "participants": sites.participants,
         }
     )
 

@@ -205,14 +205,16 @@ class Config(Section):
         """
         place = str(at_home(directory).absolute())
         if self.participants:
-            people = [p for p in self.participants if p.data.startswith(FOLDER)]
-            if len(people) != 1:
+            folders = {p.data for p in self.participants if p.data.startswith(FOLDER)}
+            if len(folders) != 1:
                 raise ConfigError(
                     f"--data-dir {directory}: every participant has data of its own; "
                     "change 'data' under [[participants]] in config.toml instead"
                 )
-            moved = people[0].model_copy(update={"data": f"{FOLDER}{place}"})
-            everyone = tuple(moved if p is people[0] else p for p in self.participants)
+            moved = {"data": f"{FOLDER}{place}"}
+            everyone = tuple(
+                p.model_copy(update=moved) if p.data in folders else p for p in self.participants
+            )
             return self.model_copy(update={"participants": everyone})
         is_folder = self.data.source.startswith(FOLDER)
         key, value = ("source", f"{FOLDER}{place}") if is_folder else ("dir", place)

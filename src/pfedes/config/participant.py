@@ -98,6 +98,8 @@ class Participant(Section):
     def placeless(self) -> "Participant":
         """The same without the places where its code, data and states lie on its machine."""
         data = FOLDER if self.data.startswith(FOLDER) else without_directory(self.data)
+        if data.startswith("hf:/"):  # a copy in a directory
+            data = "hf:"
         if is_file(data):
             data = data.partition(":")[0] + ":"
         place = {"model": without_directory(self.model), "data": data, "state": ""}

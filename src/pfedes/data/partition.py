@@ -38,7 +38,7 @@ class PartitionConfig(Section):
     """Who gets which samples."""
 
     kind: Literal["classes", "dirichlet", "iid", "natural"] = Field(
-        "classes", description="classes (the paper's) | dirichlet | iid | natural (a table's sites)"
+        "classes", description="classes (the paper's) | dirichlet | iid | natural (by table.site)"
     )
     clients: int = Field(10, ge=1, description="N, the number of clients")
     classes_per_client: int = Field(

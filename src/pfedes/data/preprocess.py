@@ -20,14 +20,16 @@ Columns = Mapping[str, Sequence[str]]
 """The words of each column, by its name."""
 
 
+class MissingValueError(ValueError):
+    """There is no value where one is needed."""
+
+
 def canonical(word: str) -> str:
     """A category's name without blanks around it; `1.0` is the same category as `1`."""
     word = word.strip()
-    try:
-        number = float(word)
-    except ValueError:
-        return word
-    return str(int(number)) if math.isfinite(number) and number == int(number) else word
+    value = _float(word)
+    # Beyond, a float no longer holds every whole number: two codes would become one.
+    return str(int(value)) if abs(value) < 2**53 and value == int(value) else word
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,20 @@ class Preprocess:
                 f"{', '.join(self.order)}"
             )
 
-    def encode(self, table: Columns) -> tuple[NDArray[np.float32], list[list[str]]]:
-        """Inputs (n, features), and for each row what is unusual about it.
+    def encode(
+        self, table: Columns, rows: Sequence[int] | None = None
+    ) -> tuple[NDArray[np.float32], list[list[str]]]:
+        """Inputs (n, features), and for each row what is unusual about it; of some rows or all.
 
         Raises ValueError, which names row and column, for what cannot be taken.
         """
         self.matched(table)
-        rows = len(table[self.order[0]])
-        found = np.zeros((rows, len(self.features)), np.float64)
-        remarks: list[list[str]] = [[] for _ in range(rows)]
+        chosen = range(len(table[self.order[0]])) if rows is None else rows
+        found = np.zeros((len(chosen), len(self.features)), np.float64)
+        remarks: list[list[str]] = [[] for _ in chosen]
         for place, column in enumerate(self.numbers):
-            for row, word in enumerate(table[column.name]):
-                value = self._value(column, word, row + 1)
+            for row, given in enumerate(chosen):
+                value = self._value(column, table[column.name][given], given + 1)
                 if value is None:
                     remarks[row].append(f"{column.name}: missing")
                     value = column.fill if column.fill is not None else column.mean
@@ -134,8 +138,8 @@ class Preprocess:
                 found[row, place] = (value - column.mean) / column.std
         start = len(self.numbers)
         for choice in self.categories:
-            for row, word in enumerate(table[choice.name]):
-                level, remark = self._level(choice, word, row + 1)
+            for row, given in enumerate(chosen):
+                level, remark = self._level(choice, table[choice.name][given], given + 1)
                 found[row, start + level] = 1.0
                 if remark:
                     remarks[row].append(remark)
@@ -143,21 +147,21 @@ class Preprocess:
         with np.errstate(over="ignore"):
             inputs = found.astype(np.float32)
         if not np.isfinite(inputs).all():
-            row = int(np.flatnonzero(~np.isfinite(inputs).all(axis=1))[0]) + 1
-            raise ValueError(f"row {row}: a number is too large")
+            row = int(np.flatnonzero(~np.isfinite(inputs).all(axis=1))[0])
+            raise ValueError(f"row {chosen[row] + 1}: a number is too large")
         return inputs, remarks
 
     def _value(self, column: NumberColumn, word: str, row: int) -> float | None:
         if is_missing(word, self.missing):
             if column.fill is None:
-                raise ValueError(f"row {row}, column {column.name!r}: the value is missing")
+                raise MissingValueError(f"row {row}, column {column.name!r}: the value is missing")
             return None
         return number(word, column.name, row)
 
     def _level(self, column: CategoryColumn, word: str, row: int) -> tuple[int, str]:
         if is_missing(word, self.missing):
             if not column.fill:
-                raise ValueError(f"row {row}, column {column.name!r}: the value is missing")
+                raise MissingValueError(f"row {row}, column {column.name!r}: the value is missing")
             return len(column.levels), f"{column.name}: missing"
         level = canonical(word)
         if level not in column.levels:
@@ -172,13 +176,19 @@ def is_missing(word: str, words: Sequence[str]) -> bool:
 
 def number(word: str, column: str, row: int) -> float:
     """A finite number, or a ValueError that names its place."""
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
+    value = _float(word)
     if not math.isfinite(value):
-        raise ValueError(f"row {row}, column {column!r}: {word.strip()!r} is not a number")
+        remedy = "; write 1234.5, without commas" if "," in word else ""
+        raise ValueError(f"row {row}, column {column!r}: {word.strip()!r} is not a number{remedy}")
     return value
+
+
+def _float(word: str) -> float:
+    """NaN for what is no number; Python itself would take `3_7` for 37."""
+    try:
+        return math.nan if "_" in word else float(word)
+    except ValueError:
+        return math.nan
 
 
 def read_csv(path: Path | str, names: Sequence[str] | None = None) -> dict[str, list[str]]:
@@ -186,12 +196,20 @@ def read_csv(path: Path | str, names: Sequence[str] | None = None) -> dict[str, 
 
     Raises ValueError for lines of different lengths and for a header that names a column twice.
     """
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        lines = [(n, row) for n, row in enumerate(csv.reader(file, strict=True), 1) if row]
+    lines: list[tuple[int, list[str]]] = []
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            lines += ((n, row) for n, row in enumerate(csv.reader(file, strict=True), 1) if row)
+    except UnicodeDecodeError:
+        raise ValueError("it is not text in UTF-8: save it as 'CSV UTF-8'") from None
+    except csv.Error as error:
+        raise ValueError(f"quotation marks or commas are out of place: {error}") from None
     if not lines:
         raise ValueError("it is empty")
     if names is None:
         (_, header), *lines = lines
+        if other := [mark for mark in ";\t|" if len(header) == 1 and mark in header[0]]:
+            raise ValueError(f"its columns are separated by {other[0]!r}: save it with commas")
         header = [name.strip() for name in header]
     else:
         header = list(names)

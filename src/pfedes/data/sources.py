@@ -1,6 +1,7 @@
 """Where data comes from: a name in the configuration, a `Dataset` out of it."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,9 @@ class DataConfig(Section):
     )
 
 
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and standard deviation of each channel."""
+
 LARGEST = 2**40  # bytes of generated data
 MOST_DIGITS = 13  # of its numbers, none of which can be more
 
@@ -59,6 +63,28 @@ def load(config: DataConfig, progress: Progress = silent) -> Dataset:
     if (digest := os.environ.get("PFEDES_RECEIVED")) and (sent := received(digest)) is not None:
         return sent
     return open_cached(_recipe(config, progress))
+
+
+def has_sites(source: str) -> bool:
+    """Whether pictures come with words about each, among which the site may be."""
+    return source.startswith(("folder:", "hf:"))
+
+
+def about_rows(config: DataConfig, columns: Sequence[str]) -> dict[str, list[str]]:
+    """What is written about each picture, in the order of `load`, by the names of columns.
+
+    Of a folder in its metadata.csv, of a Hugging Face data set in its columns.
+    """
+    name, _, argument = config.source.partition(":")
+    if not has_sites(config.source):
+        raise DataError(f"data set {name!r} has no columns: only folder, hf and tables have")
+    if name == "folder":
+        from pfedes.data.readers.folder import about_pictures
+
+        return about_pictures(directory(argument, "folder"), columns)
+    from pfedes.data.readers.huggingface import about_examples
+
+    return about_examples(argument, config.dir, columns)
 
 
 def _recipe(config: DataConfig, progress: Progress) -> Recipe:

@@ -13,6 +13,7 @@ from pydantic import Field
 from pfedes.data.preprocess import (
     CategoryColumn,
     Columns,
+    MissingValueError,
     NumberColumn,
     Preprocess,
     canonical,
@@ -27,6 +28,9 @@ from pfedes.section import Section
 TABLES = ("csv:", "parquet:")
 """How a name of data begins that is a table."""
 
+
+MOST_LEVELS = 100
+"""Of a column whose levels are not listed: more are likely names, numbers or dates."""
 
 PICTURES = "npz:"
 """Likewise of pictures in one file."""
@@ -91,7 +95,7 @@ def read_table(source: str) -> dict[str, list[str]]:
         return read_csv(path) if kind == "csv" else _parquet(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {reason(error)}") from None
-    except (ValueError, csv.Error) as error:  # also bytes that are no text, and what Arrow raises
+    except ValueError as error:  # also what Arrow raises
         raise DataError(f"{path} cannot be read as a table: {said(error)}") from None
 
 
@@ -108,8 +112,8 @@ def _parquet(path: Path) -> dict[str, list[str]]:
     }
 
 
-def rows_of(source: str, config: TableConfig) -> dict[str, list[str]]:
-    """The columns of the site's rows; refuses columns that the configuration does not explain."""
+def columns_of(source: str, config: TableConfig) -> dict[str, list[str]]:
+    """The columns of all rows; refuses columns that the configuration does not explain."""
     table = read_table(source)
     path = source.partition(":")[2]
     if not config.label or not (config.numbers or config.categories):
@@ -132,47 +136,68 @@ def rows_of(source: str, config: TableConfig) -> dict[str, list[str]]:
                 raise DataError(f"table.{key}: {unknown('number column', name, config.numbers)}")
     if any(value <= 0 for value in config.std.values()):
         raise DataError("table.std must be greater than 0")
+    return table
+
+
+def rows_of(table: Columns, config: TableConfig) -> list[int]:
+    """The rows of the site that is asked for; all if none is."""
     if not config.only:
-        return table
+        return list(range(len(next(iter(table.values())))))
+    if not config.site:
+        raise DataError(f"table.only = {config.only!r} needs table.site, the column of the sites")
     chosen = [row for row, site in enumerate(table[config.site]) if canonical(site) == config.only]
     if not chosen:
-        raise DataError(f"{path} has no rows of site {config.only!r}")
-    return _taken(table, chosen)
+        sites = sorted(set(map(canonical, table[config.site])))
+        raise DataError(f"column {config.site!r}: {unknown('site', config.only, sites)}")
+    return chosen
 
 
-def sites_of(source: str, column: str) -> list[str]:
+def sites_of(table: Columns, config: TableConfig) -> list[str]:
     """The sites that a table names, sorted."""
-    table = read_table(source)
-    if column not in table:
-        raise DataError(f"{source.partition(':')[2]}: {unknown('site column', column, table)}")
-    found = sorted({canonical(word) for word in table[column]})
-    if "" in found:
-        raise DataError(f"column {column!r} has rows without a site")
-    return found
+    words = table[config.site]
+    given = _each(words, range(len(words)), config.site, "site", config)
+    return sorted(set(map(canonical, given)))
 
 
-def levels_of(source: str, column: str, missing: Sequence[str]) -> tuple[str, ...]:
+def levels_of(table: Columns, column: str, config: TableConfig) -> tuple[str, ...]:
     """The categories that a column names, sorted."""
-    words = read_table(source).get(column, [])
-    return tuple(sorted({canonical(word) for word in words if not is_missing(word, missing)}))
+    return _levels(column, table[column], config)
 
 
-def labels_of(table: Columns, config: TableConfig) -> NDArray[np.str_]:
-    """The class of each row, by name."""
-    for row, word in enumerate(table[config.label], 1):
-        if is_missing(word, config.missing_words):
-            raise DataError(f"row {row}, column {config.label!r}: the label is missing")
-    return np.array([canonical(word) for word in table[config.label]])
+def labels_of(table: Columns, rows: Sequence[int], config: TableConfig) -> NDArray[np.str_]:
+    """The class of each of these rows, by name."""
+    words = _each(table[config.label], rows, config.label, "label", config)
+    return np.array([canonical(word) for word in words])
 
 
-def groups_of(table: Columns, config: TableConfig) -> list[str] | None:
-    """To whom each row belongs; None if every row stands for itself."""
+def groups_of(table: Columns, rows: Sequence[int], config: TableConfig) -> list[str] | None:
+    """To whom each of these rows belongs; None if every row stands for itself."""
     if not config.group:
         return None
-    for row, word in enumerate(table[config.group], 1):
-        if not word.strip():
-            raise DataError(f"row {row}, column {config.group!r}: the group is missing")
-    return [word.strip() for word in table[config.group]]
+    return _each(table[config.group], rows, config.group, "group", config)
+
+
+def _each(
+    words: Sequence[str], rows: Sequence[int], column: str, what: str, config: TableConfig
+) -> list[str]:
+    for row in rows:
+        if is_missing(words[row], config.missing_words):
+            raise DataError(f"row {row + 1}, column {column!r}: the {what} is missing")
+    return [words[row].strip() for row in rows]
+
+
+def prepared(
+    table: Columns, rows: Sequence[int], train: Sequence[int], config: TableConfig
+) -> tuple[Preprocess, NDArray[np.float32]]:
+    """What is learned of the columns from training rows, and the inputs of all these rows."""
+    preprocess = fitted(table, train, config)
+    try:
+        inputs, _ = preprocess.encode(table, rows)
+    except MissingValueError as error:
+        raise DataError(f"{error}: fill it in, or set table.missing = 'impute'") from None
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    return preprocess, inputs
 
 
 def fitted(table: Columns, train: Sequence[int], config: TableConfig) -> Preprocess:
@@ -209,7 +234,7 @@ def encoded(
         return preprocess.encode(table)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {reason(error)}") from None
-    except (ValueError, csv.Error) as error:
+    except ValueError as error:
         remedy = "" if by_position else _without_header(path, preprocess)
         raise DataError(f"{path}: {said(error)}{remedy}") from None
 
@@ -255,10 +280,17 @@ def _category(
     name: str, words: Sequence[str], levels: Sequence[str], config: TableConfig
 ) -> CategoryColumn:
     present = {canonical(word) for word in words if not is_missing(word, config.missing_words)}
-    known = tuple(map(canonical, levels)) or tuple(sorted(present))
+    known = tuple(map(canonical, levels)) or _levels(name, words, config)
     seen = tuple(level for level in known if level in present)
     return CategoryColumn(name, known, config.missing == "impute", seen)
 
 
-def _taken(table: Columns, rows: Sequence[int]) -> dict[str, list[str]]:
-    return {name: [words[row] for row in rows] for name, words in table.items()}
+def _levels(name: str, words: Sequence[str], config: TableConfig) -> tuple[str, ...]:
+    """All categories of a column whose levels nobody listed."""
+    present = {canonical(word) for word in words if not is_missing(word, config.missing_words)}
+    if len(present) > MOST_LEVELS:
+        raise DataError(
+            f"column {name!r} has {len(present):,} different values, hardly categories: list its "
+            "levels in table.categories, or name it in table.numbers or table.ignore"
+        )
+    return tuple(sorted(present))

@@ -51,7 +51,7 @@ class ModelsConfig(Section):
         description="independent (every client its own) | shared (one per architecture)",
     )
     table: tuple[str, ...] = Field(
-        (), description="natural only: file.py:function for each site, in turn"
+        (), description="natural only: file.py:function for each site, in turn; () = the pool"
     )
 
 

@@ -19,8 +19,6 @@ from pfedes.data.preprocess import Preprocess
 from pfedes.methods.base import Method, Problem
 from pfedes.population.consent import Consent
 
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
 
 def client_names(count: int) -> list[str]:
     """What a simulation calls its clients."""

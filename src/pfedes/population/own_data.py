@@ -17,7 +17,15 @@ from pfedes.data.partition import PartitionConfig, Rows, Share, partition
 from pfedes.data.preprocess import Preprocess
 from pfedes.data.readers.npz import read_npz
 from pfedes.data.sources import DataConfig
-from pfedes.data.tables import PICTURES, fitted, groups_of, is_table, labels_of, rows_of
+from pfedes.data.tables import (
+    PICTURES,
+    columns_of,
+    groups_of,
+    is_table,
+    labels_of,
+    prepared,
+    rows_of,
+)
 from pfedes.errors import DataError, PartitionError, kind_and_text, unknown
 from pfedes.imports import is_own, own_function
 
@@ -109,8 +117,9 @@ def class_names_of(participant: Participant) -> tuple[str, ...]:
     if participant.classes:
         return participant.classes
     if is_table(participant.data):
-        table = rows_of(participant.data, participant.table)
-        return _mapped(participant, labels_of(table, participant.table).tolist())
+        table = columns_of(participant.data, participant.table)
+        rows = rows_of(table, participant.table)
+        return _mapped(participant, labels_of(table, rows, participant.table).tolist())
     if not is_own(participant.data):
         config = DataConfig(source=participant.data, image_size=participant.image_size)
         return _mapped(participant, sources.load(config).class_names)
@@ -138,49 +147,85 @@ def _from_source(
         channels=1 if federation.channels == 1 else 3,
     )
     dataset = sources.load(config, progress)
+    rows, groups = _own_pictures(participant, config, len(dataset))
     names = participant.classes or dataset.class_names
     labels = _in_federation(participant, dataset.labels, names, federation)
     official = dataset.official_train < len(dataset)
     shares = SHARES.model_copy(update={"split": "official"}) if official else SHARES
-    is_test = np.arange(len(dataset)) >= dataset.official_train
-    share = _divided(participant, dataset.labels, shares, rng, is_test)
+    is_test = rows >= dataset.official_train
+    if official and is_test.all() | ~is_test.any():
+        part = "test" if is_test.all() else "training"
+        raise DataError(
+            f"{participant.name}: all its pictures are in the {part} part of {config.source}: "
+            "it needs some in both"
+        )
+    share = _divided_by_group(participant, dataset.labels[rows], groups, rng, shares, is_test)
     return [
-        Split(_with_channels(participant, dataset.images[rows], federation), labels[rows])
-        for rows in (share.train, share.val, share.test)
+        Split(_with_channels(participant, dataset.images[part], federation), labels[part])
+        for part in (rows[share.train], rows[share.val], rows[share.test])
     ]
+
+
+def _own_pictures(
+    participant: Participant, config: DataConfig, count: int
+) -> tuple[Rows, list[str] | None]:
+    """The participant's rows of a data set, and to whom each belongs if that is to be kept."""
+    table = participant.table
+    default = type(table)()
+    for key, value in table:
+        if key not in ("site", "only", "group") and value != getattr(default, key):
+            raise DataError(f"{participant.name}: table.{key} is for csv and parquet, not pictures")
+    if not (table.only or table.group):
+        return np.arange(count), None
+    try:
+        columns = sources.about_rows(config, [name for name in (table.site, table.group) if name])
+        rows = rows_of(columns, table)
+        return np.array(rows), groups_of(columns, rows, table)
+    except DataError as error:
+        raise DataError(f"{participant.name}: {error}") from None
 
 
 def _from_table(
     participant: Participant, federation: FederationConfig, rng: np.random.Generator
 ) -> tuple[list[Split], Preprocess]:
     """Rows of a CSV or parquet file; what is learned of its columns comes from training rows."""
+    config = participant.table
     try:
-        table = rows_of(participant.data, participant.table)
-        words = labels_of(table, participant.table)
-        groups = groups_of(table, participant.table)
-        share = _divided_by_group(participant, words, groups, rng)
-        preprocess = fitted(table, share.train.tolist(), participant.table)
-        inputs, _ = preprocess.encode(table)
-    except (DataError, ValueError) as error:
+        table = columns_of(participant.data, config)
+        rows = rows_of(table, config)
+        words, groups = labels_of(table, rows, config), groups_of(table, rows, config)
+    except DataError as error:
+        raise DataError(f"{participant.name}: {error}") from None
+    _, numbers = np.unique(words, return_inverse=True)
+    share = _divided_by_group(participant, numbers.astype(np.int64), groups, rng)
+    try:
+        preprocess, inputs = prepared(table, rows, [rows[n] for n in share.train], config)
+    except DataError as error:
         raise DataError(f"{participant.name}: {error}") from None
     labels = _in_federation(participant, words, federation.classes, federation)
     parts = (share.train, share.val, share.test)
-    return [Split(inputs[rows], labels[rows]) for rows in parts], preprocess
+    return [Split(inputs[part], labels[part]) for part in parts], preprocess
 
 
 def _divided_by_group(
     participant: Participant,
-    words: NDArray[np.str_],
+    labels: Rows,
     groups: Sequence[str] | None,
     rng: np.random.Generator,
+    shares: PartitionConfig = SHARES,
+    is_test: NDArray[np.bool_] | None = None,
 ) -> Share:
-    """8:1:1 of the rows; or of the groups, each of which goes to one split as a whole."""
-    _, numbers = np.unique(words, return_inverse=True)
-    labels: Rows = numbers.astype(np.int64)
+    """The rows divided; or the groups, each of which goes to one split as a whole."""
     if groups is None:
-        return _divided(participant, labels, SHARES, rng)
-    _, first, whose = np.unique(groups, return_index=True, return_inverse=True)
-    share = _divided(participant, labels[first], SHARES, rng)
+        return _divided(participant, labels, shares, rng, is_test)
+    names, first, whose = np.unique(groups, return_index=True, return_inverse=True)
+    if is_test is not None and (torn := np.flatnonzero(is_test != is_test[first][whose])).size:
+        raise DataError(
+            f"{participant.name}: {str(names[whose[torn[0]]])!r} has pictures in the training and "
+            "in the test part"
+        )
+    tests = None if is_test is None else is_test[first]
+    share = _divided(participant, labels[first], shares, rng, tests)
     parts = (share.train, share.val, share.test)
     return Share(*(np.flatnonzero(np.isin(whose, part)) for part in parts))
 

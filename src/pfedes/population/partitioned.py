@@ -16,11 +16,11 @@ from pfedes.core.seeding import Streams
 from pfedes.data.dataset import Dataset, Images
 from pfedes.data.kept import kept_of
 from pfedes.data.partition import PartitionConfig, Rows, Share, partition
-from pfedes.data.sources import DataConfig, stratified
+from pfedes.data.sources import IMAGENET, DataConfig, stratified
 from pfedes.errors import ConfigError
 from pfedes.models import ModelsConfig, build_model, channels_last
 from pfedes.models.head import head_of
-from pfedes.population.base import IMAGENET, Population, client_names, one_of_each_class
+from pfedes.population.base import Population, client_names, one_of_each_class
 from pfedes.population.consent import Consent
 
 

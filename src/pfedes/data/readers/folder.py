@@ -1,16 +1,20 @@
 """Your own images: a folder for each class, with or without train/ and test/ above them."""
 
 import logging
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
+from pfedes.data.preprocess import read_csv
 from pfedes.data.readers.images import DECODING, ENDINGS, check_shape, open_picture, pictures_below
-from pfedes.errors import MOST_NAMES, DataError
+from pfedes.errors import MOST_NAMES, DataError, unknown
 from pfedes.files import reason
 from pfedes.formatting import listed
 
 PARTS = ("train", "test")
+METADATA, PICTURE = "metadata.csv", "file_name"
+"""The file with a line about each picture, and its column of paths, as Hugging Face reads it."""
 NO_CLASSES = {"train", "val", "valid", "validation", "dev"}
 """What folders of a divided data set are called: never all the classes that somebody has."""
 
@@ -22,18 +26,7 @@ def folder_recipe(path: Path, size: int, channels: int, progress: Progress) -> R
 
     Classes are numbered by name, those of train/ and test/ together.
     """
-    roots = _roots(path)
-    names = sorted({name for root in roots for name in _folders(root)})
-    if len(names) < 2:
-        raise DataError(f"{path} needs a folder for each of at least two classes")
-    found = [{name: pictures_below(root / name) for name in names} for root in roots]
-    if not any(pictures for part in found for pictures in part.values()):
-        raise DataError(f"{path} holds no pictures ({', '.join(sorted(ENDINGS))})")
-    _check_classes(roots, found)
-    files = [
-        [(picture, label) for label, name in enumerate(names) for picture in part[name]]
-        for part in found
-    ]
+    names, files = _pictures(path)
     everything = [entry for part in files for entry in part]
     height, width, _ = open_picture(everything[0][0], size, channels).shape
 
@@ -59,6 +52,50 @@ def folder_recipe(path: Path, size: int, channels: int, progress: Progress) -> R
         official_train=len(files[0]),
         fill=fill,
     )
+
+
+def about_pictures(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
+    """What PATH/metadata.csv says of each picture, in the order in which pictures are read."""
+    file = path / METADATA
+    try:
+        table = read_csv(file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {reason(error)}") from None
+    except ValueError as error:
+        raise DataError(f"{file}: {error}") from None
+    for name in (PICTURE, *columns):
+        if name not in table:
+            raise DataError(f"{file}: {unknown('column', name, table)}")
+    named = [word.strip() for word in table[PICTURE]]
+    rows = {name: row for row, name in enumerate(named)}
+    if len(rows) < len(named):
+        twice = next(name for row, name in enumerate(named) if rows[name] != row)
+        raise DataError(f"{file} has two lines about {twice}")
+    _, files = _pictures(path)
+    chosen = []
+    for picture in (picture for part in files for picture, _ in part):
+        name = picture.relative_to(path).as_posix()
+        if name not in rows:
+            raise DataError(f"{file} has no line about {name}")
+        chosen.append(rows[name])
+    return {name: [table[name][row] for row in chosen] for name in columns}
+
+
+def _pictures(path: Path) -> tuple[list[str], list[list[tuple[Path, int]]]]:
+    """The classes, and the pictures of each part with the numbers of their classes."""
+    roots = _roots(path)
+    names = sorted({name for root in roots for name in _folders(root)})
+    if len(names) < 2:
+        raise DataError(f"{path} needs a folder for each of at least two classes")
+    found = [{name: pictures_below(root / name) for name in names} for root in roots]
+    if not any(pictures for part in found for pictures in part.values()):
+        raise DataError(f"{path} holds no pictures ({', '.join(sorted(ENDINGS))})")
+    _check_classes(roots, found)
+    files = [
+        [(picture, label) for label, name in enumerate(names) for picture in part[name]]
+        for part in found
+    ]
+    return names, files
 
 
 def _roots(path: Path) -> list[Path]:

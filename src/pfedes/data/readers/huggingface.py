@@ -1,23 +1,19 @@
 """Image data sets of the Hugging Face hub, or a local copy of one, through `datasets`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pfedes import files as place
 from pfedes.data.dataset import Images, Labels, Progress, Recipe
 from pfedes.data.readers.images import DECODING, as_array, check_shape
-from pfedes.errors import DataError, said
+from pfedes.errors import DataError, said, unknown
 
 
 def hub_recipe(name: str, directory: str, size: int, channels: int, progress: Progress) -> Recipe:
     """How to decode `owner/name`; with a directory, the copy in it, and the hub is not asked."""
-    parts = _load(name, directory)
-    train = parts.get("train")
-    if train is None:
-        raise DataError(f"{name} has no 'train' part; its parts are: {', '.join(parts)}")
-    test = next((parts[key] for key in ("test", "validation") if key in parts), None)
+    used = _used(name, directory)
+    train = used[0]
     image, label = _columns(name, train.features)
-    used = [part for part in (train, test) if part is not None]
     for part in used:
         if missing := [column for column in (image, label) if column not in part.features]:
             raise DataError(f"the test part of {name} has no column {missing[0]!r}")
@@ -43,6 +39,31 @@ def hub_recipe(name: str, directory: str, size: int, channels: int, progress: Pr
         official_train=len(train),
         fill=fill,
     )
+
+
+def about_examples(name: str, directory: str, columns: Sequence[str]) -> dict[str, list[str]]:
+    """The words of columns about each picture, in the order in which pictures are read."""
+    found: dict[str, list[str]] = {column: [] for column in columns}
+    for part in _used(name, directory):
+        for column, words in found.items():
+            if column not in part.features:
+                raise DataError(f"{name}: {unknown('column', column, part.features)}")
+            names = getattr(part.features[column], "names", None)
+            words += [
+                "" if value is None else str(names[value] if names else value)
+                for value in part[column]
+            ]
+    return found
+
+
+def _used(name: str, directory: str) -> list[Any]:
+    """The part to train with, and that to test with if there is one."""
+    parts = _load(name, directory)
+    train = parts.get("train")
+    if train is None:
+        raise DataError(f"{name} has no 'train' part; its parts are: {', '.join(parts)}")
+    test = next((parts[key] for key in ("test", "validation") if key in parts), None)
+    return [part for part in (train, test) if part is not None]
 
 
 def _decoded(
