@@ -90,8 +90,8 @@ def distance(run: Run, clean: Run) -> float:
 
 def honest_accuracy(run: Run) -> float:
     """The mean over the clients that do not lie."""
-    standings = run.manifest.clients.items()
-    return float(torch.tensor([s.scores.accuracy for n, s in standings if n not in LIARS]).mean())
+    scores = run.manifest.scores.items()
+    return float(torch.tensor([s.accuracy for n, s in scores if n not in LIARS]).mean())
 
 
 def compare(settings: Mapping[str, Any], place: Path) -> list[dict[str, Any]]:

@@ -274,7 +274,8 @@ def who_answered(run: Run) -> Selector:
 
 def comparable(run: Run) -> list[dict[str, Any]]:
     rows = [timeless(row) for row in run.rounds]
-    return [{key: row[key] for key in row.keys() - WITHHELD} for row in rows]
+    less = set() if run.config.privacy.metadata == "all" else {"loss"}
+    return [{key: row[key] for key in row.keys() - WITHHELD - less} for row in rows]
 
 
 def standings(run: Run) -> dict[str, Any]:
@@ -283,8 +284,8 @@ def standings(run: Run) -> dict[str, Any]:
         name: standing.model_copy(
             update={
                 "digest": "",
-                "scores": standing.scores.plain,
-                "local": standing.local.plain,
+                "scores": standing.scores and standing.scores.plain,
+                "local": standing.local and standing.local.plain,
             }
         )
         for name, standing in run.manifest.clients.items()

@@ -14,6 +14,7 @@ from pfedes.core.payload import Payload
 from pfedes.core.protocol import Failure, Reply, Scored, Task
 from pfedes.deploy.participant.handler import ParticipantHandler, own_config
 from pfedes.deploy.versions import enrolment_message
+from pfedes.fleet.allow_list import told_card
 from pfedes.fleet.client_host import ClientHost, host_of
 from pfedes.models.extractor import extractor_for
 from pfedes.population.simulation import Simulation
@@ -69,13 +70,14 @@ class Remote:
         tree = config.model_dump(mode="json", exclude={"participants", "compare"})
         for name in config.federation.participants:
             person = ada(place / name).model_copy(update={"name": name})
-            self.guests[name] = ParticipantHandler(person, config.federation)
+            self.guests[name] = ParticipantHandler(person, config.federation, config.privacy)
             self.guests[name].seat.directory.mkdir(parents=True)
             simulation = Simulation(own_config(tree, person))
             self.hosts[name] = host_of(simulation, ClientStore(place / name / "clients"))
 
     def enroll(self) -> list[Card]:
-        return [card for host in self.hosts.values() for card in host.cards()]
+        ctx = next(iter(self.hosts.values())).context(0)
+        return [told_card(card, ctx) for host in self.hosts.values() for card in host.cards()]
 
     def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
         for asked in tasks:

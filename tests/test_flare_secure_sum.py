@@ -21,7 +21,8 @@ ROUNDS = 2
 def summed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which `pfedes rehearse` was gone through, with a secure sum."""
     home = tmp_path_factory.mktemp("summed") / "rehearsal"
-    settings = ("--set", "privacy.secure_sum=true", "--set", "privacy.clip=10")
+    chosen = ("secure_sum=true", "clip=10", "metadata=scores")
+    settings = [part for each in chosen for part in ("--set", f"privacy.{each}")]
     done = process("rehearse", "--rounds", str(ROUNDS), "--out", str(home), *settings)
     assert done.returncode == 0, done.stderr
     return home
@@ -34,6 +35,8 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit(summed: Path, tmp_path: Path)
     assert run.summary["floats_up"] == ROUNDS * len(NAMES) * 444
     assert not run.summary["rejected_uploads"]
     assert "nonce" not in run.clients[0]
+    assert {row["n"] for row in run.clients} == {row["loss"] for row in run.clients} == {None}
+    assert {card.samples for card in run.store.cards(run.manifest)} == {1}
     for name in NAMES:
         seat = ParticipantState(summed / name / "state")
         sent = [line for line in seat.sent() if line["kind"] in ("answer", "mask", "open")]

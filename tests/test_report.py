@@ -19,7 +19,7 @@ from pfedes.cli import execute
 from pfedes.data import sources
 from pfedes.errors import DataError
 from pfedes.federation.listener import Listener
-from pfedes.formatting import between, counted, listed, measured
+from pfedes.formatting import between, counted, listed, measured, percent
 from pfedes.methods import METHODS
 from pfedes.population.simulation import Simulation
 from pfedes.report.comparison import render_comparison
@@ -73,13 +73,13 @@ def test_the_numbers_are_those_of_the_run(page: Page, finished: Path) -> None:
     assert mean in page.text
     clients = page.table("Clients, worst-off first")
     by_accuracy = sorted(
-        run.manifest.clients, key=lambda name: (run.manifest.clients[name].scores.accuracy, name)
+        run.manifest.scores, key=lambda name: (run.manifest.scores[name].accuracy, name)
     )
     assert clients.column("client") == by_accuracy
     assert clients.column("floats sent") == ["886"] * 4
     assert clients.column("rounds") == ["2"] * 4
     assert set(clients.column("model")) <= {"cnn4", "cnn5"}
-    worst = run.manifest.clients[by_accuracy[0]].scores
+    worst = run.manifest.scores[by_accuracy[0]]
     assert clients.rows[0][2] == f"{worst.test_correct} of {worst.test_total}"
     rounds = page.table("Costs of each round")
     assert rounds.column("round") == ["1", "2"]
@@ -92,7 +92,7 @@ def test_the_numbers_are_those_of_the_run(page: Page, finished: Path) -> None:
 
 
 def test_pictures_are_described(page: Page, finished: Path) -> None:
-    initial = f"{100 * open_run(finished).manifest.initial_accuracy:.2f} %"
+    initial = percent(open_run(finished).manifest.initial_accuracy)
     accuracy, distribution, classes, partition, enhanced = page.pictures
     assert initial in accuracy
     assert "Histogram" in distribution

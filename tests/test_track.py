@@ -41,7 +41,9 @@ def check_agreement(place: Path, found: Points) -> None:
     """One point for each number of each round, equal to that of `rounds.jsonl`."""
     run = pfedes.open_run(place)
     assert run.rounds
-    wanted: Points = {"accuracy": [(0, run.manifest.initial_accuracy)]}
+    initial = run.manifest.initial_accuracy
+    assert initial is not None
+    wanted: Points = {"accuracy": [(0, initial)]}
     for row in rows(place / "rounds.jsonl"):
         for name, value in numbers_of(row).items():
             wanted.setdefault(name, []).append((row["round"], value))

@@ -8,6 +8,11 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
+def told(accuracy: float | None) -> str:
+    """An accuracy, unless participants keep it to themselves."""
+    return WITHHELD if accuracy is None else percent(accuracy)
+
+
 def count(value: float | None) -> str:
     """A number people can read: 4430, then 12.3 M."""
     if value is None:

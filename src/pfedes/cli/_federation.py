@@ -20,7 +20,9 @@ def show_end(run: Run, *, quiet: bool, json: bool) -> None:
         rows = {
             "finished": f"{summary['rounds']} rounds, {summary['clients']} participants",
             "accuracy": f"{percent(summary['initial_accuracy'])} before, "
-            f"{percent(summary['mean_accuracy'])} after",
+            f"{percent(summary['mean_accuracy'])} after"
+            if summary["accuracies"]
+            else "stays with the participants",
             "report": str(run.directory / "report.html"),
         }
         output().print(facts(rows))

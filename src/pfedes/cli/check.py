@@ -77,7 +77,10 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
     )
     output().print()
     card = population.card(participant.name, method.needs)
-    once = [*told_by(card), "when it joins, the versions of pfedes, torch and nvflare"]
+    once = [
+        *told_by(card, ctx.metadata),
+        "when it joins, the versions of pfedes, torch and nvflare",
+    ]
     output().print(f"leaves once: {'; '.join(once)}", soft_wrap=True)
     # Whoever checks is about to join: over a network, whether or not the terms name anybody yet.
     up = lists_of(card, simulation, over_network=True)[1]

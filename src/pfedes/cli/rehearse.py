@@ -53,11 +53,12 @@ def show_rehearsal(
     table = Table(*columns, box=None, pad_edge=False)
     for name, model, seat in rehearsal.people:
         record = seat.record()
-        if record is None or record.before is None or record.scores is None:
+        if record is None or record.scores is None:
             table.add_row(name, model, *["-"] * (len(columns) - 2))
             continue
         sent = sum(line["floats"] for line in seat.sent())
-        before, after = percent(record.before.accuracy), percent(record.scores.accuracy)
+        before = percent(record.before.accuracy if record.before is not None else None)
+        after = percent(record.scores.accuracy)
         balanced = percent(record.scores.by("balanced_accuracy"))
         note = escape(one_class_words(record.scores.test, seat.config.federation.classes))
         table.add_row(name, model, before, after, balanced, f"{sent:,} numbers", note)

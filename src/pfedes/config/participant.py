@@ -11,6 +11,7 @@ from pfedes.config.limits import Limits
 from pfedes.core.measures import Metric
 from pfedes.core.names import Name
 from pfedes.core.precision import Precision
+from pfedes.core.protocol import SHARES, Share
 from pfedes.data.tables import TableConfig, file_in, is_file
 from pfedes.errors import ConfigError, unknown
 from pfedes.files import at_home
@@ -64,6 +65,15 @@ class Participant(Section):
     consents: Mapping[str, Any] = Field(
         {},
         description="keys of a method that change what leaves, with values other than the defaults",
+    )
+    share: tuple[Share, ...] = Field(
+        tuple(SHARES),
+        description="what may leave with an upload: samples (how many), loss, scores, zeros",
+    )
+    own_seed: bool = Field(
+        False,
+        description="whether to draw weights, batches and dropout by a seed of its own when it "
+        "joins, which the coordinator does not know",
     )
     limits: Limits = Limits()
     state: str = Field(

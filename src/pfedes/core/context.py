@@ -65,6 +65,7 @@ class TrainConfig(Section):
 
 
 Summed = Literal["no", "by samples", "alike"]
+Metadata = Literal["all", "scores", "none"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Context:
         max_share: Largest weight of one client; 1 for no bound.
         caution: What a client does not let the server learn, from its `[limits]`.
         summed: Whether clients send whole numbers to be added up, and by what weight.
+        metadata: What goes with an upload over a network; unless all, clients count alike.
         meter: Counts the floating-point operations of the server in this round.
     """
 
@@ -108,4 +110,5 @@ class Context:
     max_share: float = 1.0
     caution: Caution = Caution()
     summed: Summed = "no"
+    metadata: Metadata = "all"
     meter: FlopMeter = field(default_factory=FlopMeter, compare=False, repr=False)

@@ -1,10 +1,11 @@
 """What the round loop asks of a fleet, and the messages between them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pfedes.core.client import Card
+from pfedes.core.context import Metadata
 from pfedes.core.measures import Measures
 from pfedes.core.payload import Payload, Value
 from pfedes.core.scores import Scores
@@ -75,11 +76,27 @@ SUMMAND = "sum"
 """The one tensor that a client has for a sum: its change in whole numbers, and its weight."""
 
 WITHHELD = frozenset({"flops", "seconds"})
-"""Of these, what stays with a participant that joined over a network.
+"""Of these, what always stays with a participant that joined over a network.
 
 FLOPs over samples, or seconds, tell the architecture of its model. For the same reason `state` is
 then a digest under a key of the participant's own: a plain one would confirm a guess of the model.
 """
+
+STAYS: Mapping[Metadata, frozenset[str]] = {
+    "all": WITHHELD,
+    "scores": WITHHELD | {"samples", "loss", "state"},
+    "none": WITHHELD | {"samples", "loss", "state", *SCORES_META},
+}
+"""What stays by `privacy.metadata`; unless that is "all", a method's own metadata stays, too."""
+
+Share = Literal["samples", "loss", "scores", "zeros"]
+SHARES: Mapping[Share, frozenset[str]] = {
+    "samples": frozenset({"samples"}),
+    "loss": frozenset({"loss"}),
+    "scores": frozenset(SCORES_META),
+    "zeros": frozenset({"zeros"}),
+}
+"""The words of a participant's `share`, and the metadata that each lets leave."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,10 @@ class Reply:
     measures: Measures | None = None
 
     @property
-    def scores(self) -> Scores:
+    def scores(self) -> Scores | None:
+        """None where they stay with a participant."""
+        if not self.payload.meta.keys() >= SCORES_META.keys():
+            return None
         return Scores.from_counts(self.payload.meta, self.measures)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from pfedes.config import Config
 from pfedes.config.participant import Participant
 from pfedes.core.payload import Max, TensorSpec
+from pfedes.core.protocol import SCORES_META
 from pfedes.deploy.participant.handler import own_config
 from pfedes.deploy.sum_messages import masked_spec, opened_spec
 from pfedes.deploy.versions import TOLD
@@ -14,15 +15,18 @@ from pfedes.population.simulation import Simulation
 from pfedes.securesum.masking import MOST_MEMBERS
 
 FRAME = ["kind", "client", "reason", "versions"]
-SCORES = ["val_correct", "val_total", "test_correct", "test_total"]
 UNASKED = ["card", *TOLD, "noted"]  # answers to an enrolment and to the last notice
 
 
 def allowed_by(participant: Participant, terms: Config) -> dict[str, Any]:
     """Everything that any method consented to would send, for the site's filter."""
     tensors: dict[str, list[dict[str, Any]]] = {}
-    values = {*FRAME, *SCORES, *(f"up/{name}" for name in UNASKED)}
-    consent = Consent(participant.methods, participant.consents, participant.limits)
+    values = {*FRAME, *(f"up/{name}" for name in UNASKED)}
+    if terms.privacy.metadata != "none":
+        values |= SCORES_META.keys()
+    consent = Consent(
+        participant.methods, participant.consents, participant.limits, participant.share
+    )
     tree = terms.model_dump(mode="json", exclude={"method"})
     for name in participant.methods:
         agreed = {"name": name, **consent.keys_of(name)}

@@ -11,7 +11,7 @@ from pfedes.core.payload import Payload
 from pfedes.core.protocol import Failure, FailureCode, Reply, Task
 from pfedes.core.scores import Scores
 from pfedes.errors import WireError
-from pfedes.fleet.allow_list import reply_spec
+from pfedes.fleet.allow_list import reply_spec, told_card
 from pfedes.methods.base import Method, Received
 
 LARGEST_CHANGE = 1e15  # nobody learns so much; squared it is still far from overflowing
@@ -82,7 +82,7 @@ class Admission:
     def accepted(self) -> list[Received]:
         """The uploads that passed, in the order of the tasks."""
         return [
-            Received(self.cards[verdict.task.client], verdict.reply.payload)
+            Received(told_card(self.cards[verdict.task.client], self.ctx), verdict.reply.payload)
             for verdict in self.verdicts()
             if verdict.status == "ok" and verdict.reply is not None
         ]
@@ -107,11 +107,11 @@ class Admission:
             "base": task.base,
             "samples": card.samples,
         }
-        for key, value in expected.items():
-            if (found := payload.meta[key]) != value:
-                raise WireError(f"metadata {key!r} is {found!r:.40}, expected {value!r}")
-        scores = answer.scores
-        scores.check_totals(self.scores.get(task.client, scores))
+        for key in expected.keys() & spec.meta.keys():
+            if (found := payload.meta[key]) != expected[key]:
+                raise WireError(f"metadata {key!r} is {found!r:.40}, expected {expected[key]!r}")
+        if (scores := answer.scores) is not None:
+            scores.check_totals(self.scores.get(task.client, scores))
         if self.method.averages_parameters and self.ctx.summed == "no":
             self._check_norm(Received(card, payload), task)
 

@@ -7,6 +7,8 @@ from pfedes.core.protocol import Failure, Fleet, Scored, Task
 from pfedes.core.scores import Scores
 from pfedes.errors import WireError
 from pfedes.federation.listener import Listener
+from pfedes.population.simulation import Simulation
+from pfedes.results.summary import Row
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,20 @@ def evaluated(
             scores[answer.client] = answer.scores
         listener.working("evaluating all clients", done, len(tasks))
     return scores, failures
+
+
+def first_scores(
+    simulation: Simulation, fleet: Fleet, listener: Listener, tasks: Sequence[Task]
+) -> tuple[Mapping[str, Scores | None], list[Failure]]:
+    """The scores of untrained clients; nobody is asked who would not tell them."""
+    if simulation.scores_are_told:
+        return evaluated(fleet, listener, tasks)
+    return dict.fromkeys(task.client for task in tasks), []
+
+
+def in_digits(row: Row) -> str:
+    """The mean accuracy of a round, for the log."""
+    return "-" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
 
 
 def _with_same_totals(answer: Scored | Failure, last: Mapping[str, Scores]) -> Scored | Failure:

@@ -26,7 +26,7 @@ from pfedes.privacy.config import PrivacyConfig
 from pfedes.results.run import Run, is_spent
 from pfedes.results.summary import Row, mean_accuracy, mean_validation
 from pfedes.store.environment import environment
-from pfedes.store.manifest import Extent, Manifest, MetricsFile, Standing
+from pfedes.store.manifest import Extent, Manifest, MetricsFile, Standing, scores_of
 from pfedes.store.run_store import (
     ACCOUNT,
     ELSEWHERE,
@@ -60,7 +60,7 @@ class Ledger:
         data_digest: str,
         cards: Sequence[Card],
         state: State,
-        scores: Mapping[str, Scores],
+        scores: Mapping[str, Scores | None],
         *,
         elsewhere: bool = False,
         kept: Payload | None = None,
@@ -74,7 +74,7 @@ class Ledger:
             run=secrets.token_hex(8),
             round=0,
             status="ok",
-            initial_accuracy=mean_accuracy(scores.values()),
+            initial_accuracy=mean_accuracy(scores_of(standings).values()),
             best_round=None,
             best_validation=None,
             roster=roster_name(roster_bytes(cards)),
@@ -169,7 +169,7 @@ class Ledger:
         """The client's work in this round, from its accepted version on."""
         return Task(self.manifest.run, card.name, ctx.round, card.accepted, download)
 
-    def admit(self, cards: Sequence[Card], scores: Mapping[str, Scores]) -> None:
+    def admit(self, cards: Sequence[Card], scores: Mapping[str, Scores | None]) -> None:
         """Adds clients that came later, untrained; the next committed round has them."""
         for card in cards:
             log.info("%s is admitted after round %d", card.name, self.round)
@@ -190,8 +190,9 @@ class Ledger:
         while, and patience would run out.
         """
         best = self.manifest.best_validation
-        there = [s.scores.val_by(self.metric) for s in self.manifest.clients.values()]
-        new = [value for s in newcomers if (value := s.scores.val_by(self.metric)) is not None]
+        there = [scores.val_by(self.metric) for scores in self.manifest.scores.values()]
+        told = [s.scores for s in newcomers if s.scores is not None]
+        new = [value for scores in told if (value := scores.val_by(self.metric)) is not None]
         count = sum(value is not None for value in there)
         return best if best is None else (best * count + sum(new)) / (count + len(new))
 
@@ -201,11 +202,8 @@ class Ledger:
         for verdict in verdicts:
             name = verdict.task.client
             if ok and verdict.status == "ok" and verdict.reply is not None:
-                scores = verdict.reply.scores
-                digest = str(verdict.reply.payload.meta["state"])
-                moved[name] = Standing(
-                    version=verdict.task.round, digest=digest, scores=scores, local=scores.plain
-                )
+                digest = str(verdict.reply.payload.meta.get("state", ""))
+                moved[name] = _standing(verdict.reply.scores, verdict.task.round, digest)
             elif verdict.versions is not None:
                 moved[name] = self._fallback(name, verdict.versions)
         return moved
@@ -231,7 +229,7 @@ class Ledger:
             *(round, status, len(asked), rows, clients),
             *(evaluation_floats, server_flops, seconds, self.metric),
         )
-        validation = mean_validation([s.scores for s in clients.values()], self.metric)
+        validation = mean_validation(scores_of(clients).values(), self.metric)
         better = _is_best(validation, last.best_validation)
         added: dict[MetricsFile, list[Row]] = {"clients.jsonl": rows, "rounds.jsonl": [row]}
         metrics = {
@@ -299,8 +297,13 @@ class Ledger:
         }
 
 
-def _untrained(scores: Scores) -> Standing:
-    return Standing(scores=scores, local=scores.plain)
+def _untrained(scores: Scores | None) -> Standing:
+    return _standing(scores, 0, "")
+
+
+def _standing(scores: Scores | None, version: int, digest: str) -> Standing:
+    local = scores.plain if scores is not None else None
+    return Standing(version=version, digest=digest, scores=scores, local=local)
 
 
 def _is_best(validation: float | None, best_so_far: float | None) -> bool:

@@ -23,7 +23,7 @@ from pfedes.federation.admission import Admission
 from pfedes.federation.directory import free_directory, refuse_if_taken
 from pfedes.federation.endings import blaming, refuse_a_broken_method, resumable
 from pfedes.federation.estimate import is_big, plan_of
-from pfedes.federation.evaluation import evaluated
+from pfedes.federation.evaluation import evaluated, first_scores, in_digits
 from pfedes.federation.ledger import Ledger
 from pfedes.federation.listener import Listener
 from pfedes.federation.release import charge, new_state, prospect_of, summed
@@ -213,7 +213,7 @@ class Federation:
             self.listener.planned(plan)
         if (prospect := prospect_of(simulation, cards, state, tasks)) is not None:
             self.listener.priced(prospect)
-        scores, failures = evaluated(fleet, self.listener, tasks)
+        scores, failures = first_scores(simulation, fleet, self.listener, tasks)
         if failures and len(scores) < (self.fewest or len(cards)):
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
         if failures:  # who is left out may come another time
@@ -251,7 +251,7 @@ class Federation:
             for card in newcomers
         ]  # fmt: skip
         # Who does not answer may come another time.
-        scores, _ = evaluated(fleet, self.listener, tasks)
+        scores, _ = first_scores(simulation, fleet, self.listener, tasks)
         ledger.admit([card for card in newcomers if card.name in scores], scores)
 
     def _rounds(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Run:
@@ -260,7 +260,7 @@ class Federation:
             if not simulation.population.is_here:
                 self._admit(simulation, fleet, ledger)
             row = self._round(simulation, fleet, ledger)
-            log.info("round %d %s: accuracy %.4f", row["round"], row["status"], row["accuracy"])
+            log.info("round %d %s: accuracy %s", row["round"], row["status"], in_digits(row))
             self.listener.round_done(row)
         ledger.store.remove_leftovers()
         run = ledger.run()
@@ -285,7 +285,7 @@ class Federation:
             ]
 
         # Steps 3 and 4: they work and answer; what does not pass every check is turned away.
-        last = {name: standing.scores for name, standing in ledger.manifest.clients.items()}
+        last = ledger.manifest.scores
         over_network = not simulation.population.is_here
         admission = Admission(tasks, cards, method, ctx, last, over_network=over_network)
         for answer in fleet.round(tasks):
@@ -312,7 +312,7 @@ class Federation:
         # Step 6: evaluate and commit.
         standings = ledger.standings(verdicts, ok)
         floats = 0
-        if ok and method.evaluated_after_aggregation(ctx):
+        if ok and simulation.scores_are_told and method.evaluated_after_aggregation(ctx):
             standings, floats = self._measure(fleet, ledger, standings, state, method, ctx)
         return ledger.commit(
             ctx.round,
@@ -352,7 +352,7 @@ class Federation:
                  method.download(state, ledger.card(name, standing), ctx))
             for name, standing in everyone.items()
         ]  # fmt: skip
-        last = {name: standing.scores for name, standing in ledger.manifest.clients.items()}
+        last = ledger.manifest.scores
         # Who does not answer keeps its last score.
         scores, _ = evaluated(fleet, self.listener, tasks, last)
         measured = {

@@ -14,7 +14,7 @@ from pfedes.results.summary import (
     mean_validation,
     total,
 )
-from pfedes.store.manifest import Standing
+from pfedes.store.manifest import Standing, scores_of
 
 
 def client_row(verdict: Verdict, metric: Metric = "accuracy") -> Row:
@@ -43,14 +43,17 @@ def client_row(verdict: Verdict, metric: Metric = "accuracy") -> Row:
     if reply is not None and verdict.status == "ok":
         meta, scores = reply.payload.meta, reply.scores
         row |= {
-            "n": meta["samples"],
-            "accuracy": scores.accuracy,
-            "val_accuracy": scores.val_accuracy,
+            "n": meta.get("samples"),
+            **({} if scores is None else _accuracies(scores)),
             **dict.fromkeys(WITHHELD),
             **{key: value for key, value in meta.items() if key not in BOOKKEEPING},
-            **({} if metric == "accuracy" else _measured(scores, metric)),
+            **({} if metric == "accuracy" or scores is None else _measured(scores, metric)),
         }
     return row
+
+
+def _accuracies(scores: Scores) -> Row:
+    return {"accuracy": scores.accuracy, "val_accuracy": scores.val_accuracy}
 
 
 def _measured(scores: Scores, metric: Metric) -> Row:
@@ -83,8 +86,8 @@ def round_row(
 
     Only rows of rounds in which the server trained say what it computed.
     """
-    scores = {name: standing.scores for name, standing in standings.items()}
-    local = [standing.local for standing in standings.values()]
+    scores = scores_of(standings)
+    local = [standing.local for standing in standings.values() if standing.local is not None]
     ok = [row for row in clients if row["status"] == "ok"]
     accepted = ok if status == "ok" else []
     counted = {name: sum(row[name] for row in clients) for name in COUNTERS}
@@ -97,22 +100,26 @@ def round_row(
         "failed": sum(row["status"] == "failed" for row in clients),
         "accuracy": mean_accuracy(scores.values()),
         "accuracy_selected": (
-            mean_accuracy(scores[row["client"]] for row in accepted) if accepted else None
+            mean_accuracy(scores[row["client"]] for row in accepted if row["client"] in scores)
         ),
         "accuracy_local": mean_accuracy(local),
         "val_accuracy": mean_validation(scores.values()),
         **({} if metric == "accuracy" else _means(scores.values(), metric)),
-        "loss": (
-            sum(row["loss"] * row["n"] for row in accepted) / sum(row["n"] for row in accepted)
-            if accepted
-            else None
-        ),
+        "loss": _mean_loss(accepted),
         **counted,
         "floats_evaluation": floats_evaluation,
         "flops": total(row["flops"] for row in clients),
         **({"flops_server": flops_server} if flops_server else {}),
         "seconds": seconds,
     }
+
+
+def _mean_loss(rows: Sequence[Row]) -> float | None:
+    """By samples; None where clients tell neither."""
+    if not rows or rows[0]["loss"] is None:
+        return None
+    loss: float = sum(row["loss"] * row["n"] for row in rows) / sum(row["n"] for row in rows)
+    return loss
 
 
 def _means(scores: Collection[Scores], metric: Metric) -> Row:

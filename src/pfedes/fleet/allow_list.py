@@ -3,6 +3,7 @@
 The method says what travels; a participant's consent and limits make that less, never more.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload, TensorSpec
-from pfedes.core.protocol import MEMBER_META, REPLY_META, SUMMAND, WITHHELD, Task
+from pfedes.core.protocol import MEMBER_META, REPLY_META, STAYS, SUMMAND, Task
 from pfedes.core.wire import WireSpec, required
 from pfedes.errors import RefusedError, WireError
 from pfedes.methods.base import Method
@@ -50,14 +51,20 @@ def reply_spec(
 ) -> WireSpec:
     """Everything that may be in a client's reply; both sides check against it."""
     up = method.allowed(card, ctx).up
-    stays = WITHHELD if over_network else frozenset()
+    stays = STAYS[ctx.metadata] if over_network else frozenset()
     common = {name: spec for name, spec in REPLY_META.items() if name not in stays}
+    own = {} if over_network and ctx.metadata != "all" else up.meta
     if ctx.summed == "no":
-        return WireSpec(up.groups, {**common, **up.meta})
+        return WireSpec(up.groups, {**common, **own})
     if over_network:
-        return WireSpec((), {**common, **up.meta, **MEMBER_META})
+        return WireSpec((), {**common, **own, **MEMBER_META})
     summand = {SUMMAND: TensorSpec((summand_size(up, ctx),), torch.int64)}
-    return WireSpec((required(summand),), {**common, **up.meta})
+    return WireSpec((required(summand),), {**common, **own})
+
+
+def told_card(card: Card, ctx: Context) -> Card:
+    """What a participant says of itself when it enrols."""
+    return card if ctx.metadata == "all" else replace(card, samples=1)
 
 
 def summand_size(up: WireSpec, ctx: Context) -> int:

@@ -40,7 +40,7 @@ from pfedes.errors import (
     unknown,
 )
 from pfedes.files import Buffer
-from pfedes.fleet.allow_list import check_consent, check_download, check_reply
+from pfedes.fleet.allow_list import check_consent, check_download, check_reply, told_card
 from pfedes.imports import kind_text_and_place
 from pfedes.methods.base import Method, in_one_line
 from pfedes.methods.contract import check_metadata
@@ -107,7 +107,8 @@ class ClientHost:
                 self.privacy.check(task.client)
             if problems := self.population.check(self.method, ctx):
                 raise MethodError(in_one_line(problems))
-            return Reply(task.client, Payload({}, {"card": json.dumps(asdict(card))}))
+            told = asdict(told_card(card, ctx))
+            return Reply(task.client, Payload({}, {"card": json.dumps(told)}))
         except Exception as error:  # model and method may be somebody's own, and raise anything
             return _failure(task, error)
 

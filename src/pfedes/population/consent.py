@@ -10,6 +10,7 @@ from pfedes.config.limits import Limits
 from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload
+from pfedes.core.protocol import REPLY_META, SHARES, STAYS, Share
 from pfedes.errors import ConfigError, WireError
 from pfedes.methods import METHODS
 from pfedes.methods.base import Method
@@ -22,6 +23,7 @@ class Consent:
     methods: tuple[str, ...]
     keys: Mapping[str, Any]
     limits: Limits
+    share: tuple[Share, ...] = tuple(SHARES)
 
     def refusals(self, method: Method[Any], card: Card, ctx: Context) -> Iterator[str]:
         """Why a round that is asked for will not be done; nothing if it will."""
@@ -33,6 +35,11 @@ class Consent:
         if not _sends_no_more(method, agreed, card, ctx):
             keys = ", ".join(self._shaping(method, agreed, card, ctx))
             yield f"no consent to what {method.name!r} would send with {keys}, see [consents]"
+        for word in self._untold(method, card, ctx):
+            yield (
+                f"no consent to {word!r} with an upload: participant.toml's share does not name "
+                f"it, and privacy.metadata = {ctx.metadata!r} demands it"
+            )
         for bound in self.limits.bounds(method, card, ctx):
             if not bound.is_kept:
                 yield str(bound)
@@ -46,6 +53,15 @@ class Consent:
     def check_amount(self, reply: Payload) -> None:
         if (most := self.limits.floats) and reply.floats > most:
             raise WireError(f"{reply.floats} floats would leave, limits.floats allows {most}")
+
+    def _untold(self, method: Method[Any], card: Card, ctx: Context) -> Iterator[Share]:
+        """What would have to leave with an upload over a network, and is not shared."""
+        demanded = REPLY_META.keys() - STAYS[ctx.metadata]
+        if ctx.metadata == "all":
+            demanded |= method.allowed(card, ctx).up.meta.keys()
+        for word, names in SHARES.items():
+            if word not in self.share and names & demanded:
+                yield word
 
     def _shaping(
         self, method: Method[Any], agreed: Method[Any], card: Card, ctx: Context

@@ -134,7 +134,9 @@ class Participants(Population):
 
     def consent(self, name: str) -> Consent:
         participant = self.participants[name]
-        return Consent(participant.methods, participant.consents, participant.limits)
+        return Consent(
+            participant.methods, participant.consents, participant.limits, participant.share
+        )
 
     def check(self, method: Method[Any], ctx: Context) -> list[Problem]:
         found = []

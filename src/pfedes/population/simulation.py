@@ -54,6 +54,11 @@ class Simulation:
         """Whether clients answer from machines of their own, and keep there what is theirs."""
         return bool(self.config.federation.participants)
 
+    @property
+    def scores_are_told(self) -> bool:
+        """Whether the server hears how clients' models do."""
+        return self.population.is_here or self.config.privacy.metadata != "none"
+
     def context(self, round: int) -> Context:
         return Context(
             round=round,
@@ -67,6 +72,7 @@ class Simulation:
             after_aggregation=self.config.evaluate.after_aggregation,
             max_share=self.config.max_share,
             summed=self.config.privacy.summed,
+            metadata=self.config.privacy.metadata,
         )
 
     def mechanism(self, key: Callable[[str], bytes] | None = None, run: str = "") -> Mechanism:
@@ -77,16 +83,18 @@ class Simulation:
     def _check_privacy(self) -> None:
         """Refuses what would be promised in vain, before anything is trained."""
         config, privacy, name = self.config, self.config.privacy, self.method.name
-        if privacy.metadata != "all":
-            raise ConfigError("privacy.metadata: this version of pfedes can only send 'all'")
-        if not (privacy.noisy or privacy.secure_sum):
+        if not (privacy.noisy or privacy.secure_sum or privacy.metadata != "all"):
             return
         if not self.method.additive:
             others = ", ".join(sorted(n for n, kind in METHODS.items() if kind().additive))
             raise MethodError(
-                f"{name} cannot be protected by noise or a secure sum: its clients send more, or "
-                f"something else, than a change of what all share. [privacy] serves {others}"
+                f"{name} cannot be protected by noise, a secure sum or less metadata: its clients "
+                "send more, or something else, than a change of what all share. "
+                f"[privacy] serves {others}"
             )
+        self._check_metadata()
+        if not (privacy.noisy or privacy.secure_sum):
+            return
         what = "secure_sum" if privacy.secure_sum else f"mode = {privacy.mode!r}"
         if privacy.mode != "local" and not config.aggregation.is_plain:
             raise ConfigError(
@@ -100,10 +108,40 @@ class Simulation:
                 "train.patience must be 0 with [privacy]: when a run stops would tell about data"
             )
         if self.over_network and privacy.mode == "distributed":
-            raise ConfigError(
-                "privacy.mode = 'distributed' is not there yet for federations, only here"
-            )
+            self._check_sharers()
         check_affordable(privacy, config.clients)
+
+    def _check_sharers(self) -> None:
+        """Among how many noise is shared out must be part of the kit, as `least` is."""
+        fewest, least = self.config.train.min_uploads, self.config.privacy.least
+        if fewest > least:
+            raise ConfigError(
+                f"train.min_uploads = {fewest} must not exceed privacy.least = {least} with "
+                "privacy.mode = 'distributed': the noise is shared out among the latter, which the "
+                "kits name"
+            )
+
+    def _check_metadata(self) -> None:
+        """Refuses metadata that would tell what noise or a sum hides, or that a stop needs."""
+        privacy = self.config.privacy
+        if privacy.metadata == "none" and self.config.train.patience:
+            raise ConfigError(
+                "train.patience must be 0 with privacy.metadata = 'none': nobody tells the server "
+                "how its model does"
+            )
+        if not self.over_network:
+            return
+        if privacy.mode in ("local", "distributed") and privacy.metadata != "none":
+            raise ConfigError(
+                f"privacy.metadata must be 'none' with privacy.mode = {privacy.mode!r}: scores and "
+                "losses leave without noise, so that epsilon would not cover what the coordinator "
+                "learns"
+            )
+        if privacy.secure_sum and privacy.metadata == "all":
+            raise ConfigError(
+                "privacy.metadata must be 'scores' or 'none' with privacy.secure_sum: samples and "
+                "losses of each participant are what a sum is to hide"
+            )
 
     def _check_aggregation(self) -> None:
         rule = self.config.aggregation

@@ -4,12 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from pfedes.core.context import Metadata, Summed
 from pfedes.errors import ConfigError
 from pfedes.privacy.accounting import noise_for
 from pfedes.section import Section
 
 Mode = Literal["off", "central", "distributed", "local"]
-Metadata = Literal["all", "scores", "none"]
 
 MOST_NOISE = 1e5
 """Beyond, a sum of many noisy changes could leave the whole numbers of 64 bits."""
@@ -43,7 +43,11 @@ class PrivacyConfig(Section):
         False, description="the server sees sums of changes only; mode distributed needs it"
     )
     least: int = Field(3, ge=2, description="fewest contributions in a secure sum")
-    metadata: Metadata = Field("all", description="what goes with an upload: all | scores | none")
+    metadata: Metadata = Field(
+        "all",
+        description="what goes with an upload over a network: all | scores (counts of right "
+        "answers) | none; unless all, clients count alike",
+    )
 
     @model_validator(mode="after")
     def _all_of_use(self) -> Self:
@@ -67,7 +71,7 @@ class PrivacyConfig(Section):
         return lowered and self == promise.model_copy(update=said)
 
     @property
-    def summed(self) -> Literal["no", "by samples", "alike"]:
+    def summed(self) -> Summed:
         """Whether clients send whole numbers to be added up, and what each counts in the sum."""
         if not self.secure_sum:
             return "no"

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pfedes.core.measures import Tally
 from pfedes.core.scores import Scores
+from pfedes.formatting import WITHHELD
 from pfedes.report.grid import MOST_ROWS, Grid, GridCell, flops, number, share, shortened, text
 from pfedes.results.classwise import one_class_words
-from pfedes.results.summary import total
+from pfedes.results.summary import total, worst_first
 
 if TYPE_CHECKING:
     from pfedes.population.simulation import Simulation
@@ -39,26 +41,18 @@ class Spread:
 def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
     """All clients, worst-off first; of many only the worst-off."""
     work = _work_of(run.clients)
-    standings = sorted(
-        run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
-    )
-    classwise = any(standing.scores.test is not None for _, standing in standings)
+    standings = worst_first(run.manifest)
+    classwise = any(scores.test is not None for scores in run.manifest.scores.values())
     rows: list[list[GridCell]] = []
     for name, standing in standings[:MOST_ROWS]:
         scores, done = standing.scores, work.get(name, _Work())
-        right = f"{scores.test_correct} of {scores.test_total}"
-        row = [
-            text(name),
-            share(scores.accuracy),
-            GridCell(right, scores.test_correct),
-            share(scores.val_accuracy),
-        ]
+        row = [text(name), *_measured(scores)]
         if simulation is not None:
             row.append(text(simulation.population.architectures[name]))
             row.append(number(simulation.population.sizes[name]))
         row += [number(done.rounds), number(done.floats), flops(done.flops)]
         if classwise:
-            row += _class_by_class(scores, run.class_names)
+            row += _class_by_class(scores.test if scores else None, run.class_names)
         rows.append(row)
     known = ["model", "train samples"] if simulation is not None else []
     return Grid(
@@ -77,8 +71,18 @@ def client_grid(run: "Run", simulation: "Simulation | None") -> Grid:
 CLASS_BY_CLASS = ("balanced accuracy", "macro F1", "AUC", "baseline", "note")
 
 
-def _class_by_class(scores: Scores, names: Sequence[str]) -> list[GridCell]:
-    tally = scores.test
+def _measured(scores: Scores | None) -> list[GridCell]:
+    if scores is None:
+        return [text(WITHHELD)] * 3
+    right = f"{scores.test_correct} of {scores.test_total}"
+    return [
+        share(scores.accuracy),
+        GridCell(right, scores.test_correct),
+        share(scores.val_accuracy),
+    ]
+
+
+def _class_by_class(tally: Tally | None, names: Sequence[str]) -> list[GridCell]:
     values = [None] * 4 if tally is None else [
         *(tally.balanced_accuracy, tally.macro_f1, tally.auc, tally.baseline)
     ]  # fmt: skip

@@ -44,10 +44,10 @@ def classes_of(run: "Run") -> Classes | None:
     whole = pooled(run)
     if whole is None:
         return None
-    standings = sorted(run.manifest.clients.items())
-    tables = [("all clients", whole)] if len(standings) > 1 else []
-    if len(standings) <= MOST_PANELS:
-        tables += [(name, s.scores.test) for name, s in standings if s.scores.test is not None]
+    scores = sorted(run.manifest.scores.items())
+    tables = [("all clients", whole)] if len(scores) > 1 else []
+    if len(scores) <= MOST_PANELS:
+        tables += [(name, score.test) for name, score in scores if score.test is not None]
     summary, names = run.summary, run.class_names
     baseline = percent(summary["majority_baseline"])
     facts = [(METRICS[metric], percent(summary[metric])) for metric in METRICS if metric in summary]

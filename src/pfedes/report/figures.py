@@ -88,7 +88,7 @@ def distinct_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
     return styles
 
 
-def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float) -> Figure:
+def accuracy_figure(rounds: Sequence[Mapping[str, Any]], initial: float | None) -> Figure:
     """Mean test accuracy after every round, with validation beside it."""
     with mpl.rc_context(STYLE):
         figure, axes = narrow_axes(2)

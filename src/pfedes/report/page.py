@@ -44,7 +44,7 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
     if simulation is None or not simulation.population.is_here:
         simulation, why_not = _simulation_of(run)
     with run.reading_rows():
-        accuracy = accuracy_figure(run.rounds, run.manifest.initial_accuracy)
+        accuracy, distribution = _accuracy_pictures(run, summary)
         clients, rounds = client_grid(run, simulation), _round_grid(run)
     holdings = holdings_of(simulation) if simulation is not None else None
     return fill(
@@ -56,9 +56,9 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
         facts=list(_facts(run, simulation)),
         results=list(_results(summary, run.config.metric)),
         costs=list(_costs(summary, len(run.clients))),
-        accuracy=inline_svg(accuracy, "accuracy"),
-        spread=Spread.of(summary["accuracies"]),
-        distribution=inline_svg(distribution_figure(summary["accuracies"]), "distribution"),
+        accuracy=accuracy,
+        spread=Spread.of(summary["accuracies"]) if distribution else None,
+        distribution=distribution,
         clients=clients,
         classes=classes_of(run),
         holdings=holdings,
@@ -76,6 +76,16 @@ def render(run: "Run", simulation: "Simulation | None" = None) -> str:
         config=run.config.to_toml(),
         command=f"pfedes run {shlex.quote(str(run.directory / 'config.toml'))}",
         needs_data=run.config.data.source.startswith("cifar") and not run.config.data.dir,
+    )
+
+
+def _accuracy_pictures(run: "Run", summary: Mapping[str, Any]) -> tuple[str, str]:
+    """Over rounds and over clients; '' where participants keep their scores."""
+    if not summary["accuracies"]:
+        return "", ""
+    return (
+        inline_svg(accuracy_figure(run.rounds, run.manifest.initial_accuracy), "accuracy"),
+        inline_svg(distribution_figure(summary["accuracies"]), "distribution"),
     )
 
 

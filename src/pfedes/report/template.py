@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pfedes.formatting import count, counted, listed, measured, percent
+from pfedes.formatting import count, counted, listed, measured, percent, told
 from pfedes.version import __version__
 
 
@@ -23,6 +23,7 @@ def fill(template: str, **values: Any) -> str:
     )
     pages.filters |= {
         "percent": percent,
+        "told": told,
         "count": count,
         "counted": counted,
         "measured": measured,

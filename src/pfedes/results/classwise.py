@@ -56,25 +56,24 @@ def rows_of(scores: Scores, names: Sequence[str]) -> dict[str, str]:
 
 def pooled(run: MeasuredRun) -> Tally | None:
     """The test samples of all clients in one table; None where that is not known of all."""
-    tallies = [standing.scores.test for standing in run.manifest.clients.values()]
-    known = [tally for tally in tallies if tally is not None]
-    return added(known) if len(known) == len(tallies) else None
+    known = [score.test for score in run.manifest.scores.values() if score.test is not None]
+    return added(known) if len(known) == len(run.manifest.clients) else None
 
 
 def warning_of(run: MeasuredRun) -> str:
     """Whose models name one class only; '' if nobody's does."""
-    standings = sorted(run.manifest.clients.items())
+    scores = sorted(run.manifest.scores.items())
     found = [
         (name, label)
-        for name, standing in standings
-        if (tally := standing.scores.test) is not None and (label := tally.only_class) is not None
+        for name, score in scores
+        if (tally := score.test) is not None and (label := tally.only_class) is not None
     ]
     if not found:
         return ""
     shown = [f"{name} ({class_name(label, run.class_names)})" for name, label in found]
-    if len(standings) == 1:
+    if len(scores) == 1:
         return f"the model predicts one class only: {shown[0]}"
-    many = f"{len(found):,} of {len(standings):,} clients' models"
+    many = f"{len(found):,} of {len(scores):,} clients' models"
     return f"{many} predict one class only: {listed(shown, MOST_NAMED)}"
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pfedes.config import Config
 from pfedes.core.measures import METRICS
-from pfedes.formatting import clock, computed, count, percent
+from pfedes.formatting import clock, computed, count, percent, told
 from pfedes.methods import display_name
 from pfedes.results.classwise import mean_measures, warning_of
 from pfedes.results.summary import Row
@@ -44,10 +44,9 @@ def closing_rows(run: Closed) -> dict[str, str]:
     """What came of a run and what it cost, each with its name."""
     summary = run.summary
     best = f"{percent(summary['best_accuracy'])} (round {summary['best_round']}, {_chosen_by(run)})"
-    spread = f"{100 * summary['std_accuracy']:.2f} points standard deviation over clients"
     rows = {
         "method": _subject(summary),
-        "accuracy": f"{percent(summary['mean_accuracy'])}, {spread}",
+        "accuracy": _accuracy(summary),
         **_class_by_class(run, summary),
         "before training": percent(summary["initial_accuracy"]),
         "best round": best if summary["best_round"] is not None else "-",
@@ -73,6 +72,14 @@ def closing_rows(run: Closed) -> dict[str, str]:
     return rows
 
 
+def _accuracy(summary: Row) -> str:
+    mean: float | None = summary["mean_accuracy"]
+    if mean is None:
+        return told(mean)
+    spread = f"{100 * summary['std_accuracy']:.2f} points standard deviation over clients"
+    return f"{percent(mean)}, {spread}"
+
+
 def _chosen_by(run: Closed) -> str:
     """How the best round was chosen."""
     metric = run.config.metric
@@ -96,7 +103,7 @@ def headline(run: Closed) -> str:
     """A run in one line."""
     summary, rounds = run.summary, run.config.train.rounds
     result = (
-        f"accuracy {percent(summary['mean_accuracy'])}"
+        f"accuracy {told(summary['mean_accuracy'])}"
         if run.trained
         else "not trained"
         if not run.rounds
@@ -113,14 +120,19 @@ def _subject(summary: Row) -> str:
 def as_html(run: Closed) -> str:
     """The headline, the curve and the closing table, for a notebook. All text is escaped."""
     with run.reading_rows():
-        curve = [run.manifest.initial_accuracy, *(float(row["accuracy"]) for row in run.rounds)]
-    picture = b64encode(_curve(curve).encode()).decode()
-    label = f"mean accuracy after every round, at last {percent(curve[-1])}"
+        known = [run.manifest.initial_accuracy, *(row["accuracy"] for row in run.rounds)]
+        curve = [float(accuracy) for accuracy in known if accuracy is not None]
     return (
         f"<p><b>{html.escape(headline(run))}</b></p>"
-        f'<img alt="{label}" width="420" src="data:image/svg+xml;base64,{picture}">'
+        f"{_picture(curve) if curve else ''}"
         f"{_table(closing_rows(run))}"
     )
+
+
+def _picture(curve: Sequence[float]) -> str:
+    picture = b64encode(_curve(curve).encode()).decode()
+    label = f"mean accuracy after every round, at last {percent(curve[-1])}"
+    return f'<img alt="{label}" width="420" src="data:image/svg+xml;base64,{picture}">'
 
 
 def _table(rows: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pfedes.core.client import Card
+from pfedes.core.context import Metadata
 from pfedes.core.payload import Max, Payload, TensorSpec, within
 from pfedes.core.protocol import Task
 from pfedes.core.shapes import ROWS, Shape
@@ -81,9 +82,10 @@ class Private:
         return self.numbers - self.numbers_left
 
 
-def told_by(card: Card) -> tuple[str, ...]:
+def told_by(card: Card, metadata: Metadata = "all") -> tuple[str, ...]:
     """What the server knows of a client before the first round, in words."""
-    return tuple(text for key, text in OF_A_CARD.items() if _is_on(card, key))
+    stays = {"samples"} if metadata != "all" else set()
+    return tuple(text for key, text in OF_A_CARD.items() if key not in stays and _is_on(card, key))
 
 
 def _is_on(card: Card, key: str) -> bool:

@@ -8,7 +8,7 @@ from pfedes.core.flops import by_server
 from pfedes.core.measures import METRICS, Metric, mean_of
 from pfedes.core.precision import Precision
 from pfedes.core.scores import Scores
-from pfedes.store.manifest import Manifest
+from pfedes.store.manifest import Manifest, Standing
 
 
 def total(numbers: Iterable[int | None]) -> int | None:
@@ -20,7 +20,7 @@ def total(numbers: Iterable[int | None]) -> int | None:
 def until(accuracy: float, rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
     """The first round that reaches an accuracy, with the floats and FLOPs spent until then."""
     for number, row in enumerate(rounds, 1):
-        if row["accuracy"] >= accuracy:
+        if row["accuracy"] is not None and row["accuracy"] >= accuracy:
             so_far = rounds[:number]
             return {
                 "accuracy": accuracy,
@@ -36,20 +36,32 @@ Row = dict[str, Any]
 COUNTERS = ("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down", "metadata_up")
 
 
-def mean_accuracy(scores: Iterable[Scores]) -> float:
-    """Unweighted over clients."""
-    return statistics.fmean(score.accuracy for score in scores)
+def mean_accuracy(scores: Iterable[Scores]) -> float | None:
+    """Unweighted over clients; None where nobody tells."""
+    return _mean([score.accuracy for score in scores])
+
+
+def worst_first(manifest: Manifest) -> list[tuple[str, Standing]]:
+    """All clients by their accuracy; where nobody tells, by name."""
+
+    def key(item: tuple[str, Standing]) -> tuple[float, str]:
+        name, standing = item
+        return (standing.scores.accuracy if standing.scores is not None else 0.0), name
+
+    return sorted(manifest.clients.items(), key=key)
 
 
 def mean_by(metric: Metric, scores: Iterable[Scores]) -> float | None:
     """Of test, unweighted over the clients of which it is known."""
-    known = [value for score in scores if (value := score.by(metric)) is not None]
-    return statistics.fmean(known) if known else None
+    return _mean([value for score in scores if (value := score.by(metric)) is not None])
 
 
 def mean_validation(scores: Iterable[Scores], metric: Metric = "accuracy") -> float | None:
     """Unweighted over the clients that have validation samples of which it is known."""
-    known = [value for score in scores if (value := score.val_by(metric)) is not None]
+    return _mean([value for score in scores if (value := score.val_by(metric)) is not None])
+
+
+def _mean(known: Sequence[float]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
@@ -65,10 +77,10 @@ def summarise(
     clients: Sequence[Row],
 ) -> Row:
     """The result of a run. Accuracies are fractions. float32 goes without saying."""
-    standings = [manifest.clients[name] for name in sorted(manifest.clients)]
-    accuracies = [standing.scores.accuracy for standing in standings]
+    scores = [score for _, score in sorted(manifest.scores.items())]
+    accuracies = [score.accuracy for score in scores]
     best = next((row for row in rounds if row["round"] == manifest.best_round), None)
-    last10 = [row["accuracy"] for row in rounds[-10:]]
+    last10 = [row["accuracy"] for row in rounds[-10:] if row["accuracy"] is not None]
 
     def events(status: str) -> list[Row]:
         return [
@@ -80,15 +92,15 @@ def summarise(
     return {
         "method": method,
         "dataset": dataset,
-        "clients": len(accuracies),
+        "clients": len(manifest.clients),
         "rounds": manifest.round,
         "seed": seed,
-        "mean_accuracy": statistics.fmean(accuracies),
-        "std_accuracy": statistics.pstdev(accuracies),
+        "mean_accuracy": _mean(accuracies),
+        "std_accuracy": statistics.pstdev(accuracies) if accuracies else None,
         "accuracies": accuracies,
         "best_round": manifest.best_round,
         "best_accuracy": best["accuracy"] if best else None,
-        "last10_accuracy": statistics.fmean(last10) if last10 else None,
+        "last10_accuracy": _mean(last10),
         "initial_accuracy": manifest.initial_accuracy,
         **{name: sum(row[name] for row in rounds) for name in COUNTERS},
         "floats_evaluation": sum(row["floats_evaluation"] for row in rounds),
@@ -98,11 +110,11 @@ def summarise(
         "targets": [until(target, rounds) for target in targets],
         "rejected_uploads": events("rejected"),
         "failed_clients": events("failed"),
-        **measured([standing.scores for standing in standings]),
+        **measured(scores),
         "one_class": sorted(
             name
-            for name, standing in manifest.clients.items()
-            if (tally := standing.scores.test) is not None and tally.only_class is not None
+            for name, score in manifest.scores.items()
+            if (tally := score.test) is not None and tally.only_class is not None
         ),
         **dict(zip(BEST_SELECTED, best_selected(rounds, clients), strict=True)),
         **({} if precision == "float32" else {"precision": precision}),
@@ -132,7 +144,7 @@ def best_selected(
     valid = {row["round"] for row in rounds if row["status"] == "ok"}
     scores: dict[int, list[float]] = {}
     for row in clients:
-        if row["status"] == "ok" and row["round"] in valid:
+        if row["status"] == "ok" and row["round"] in valid and row["accuracy"] is not None:
             scores.setdefault(row["round"], []).append(row["accuracy"])
     means = [(statistics.fmean(values), -number) for number, values in scores.items()]
     if not means:

@@ -5,6 +5,7 @@ can lead out of the run directory.
 """
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,8 +29,8 @@ class Standing(Section):
 
     version: Round = 0
     digest: str = ""
-    scores: Scores  # the headline's
-    local: Scores  # right after local training
+    scores: Scores | None  # the headline's; None where they stay with a participant
+    local: Scores | None  # right after local training
 
 
 class Extent(Section):
@@ -45,7 +46,7 @@ class Manifest(Section):
     run: Name
     round: Round
     status: Literal["ok", "failed"]
-    initial_accuracy: float
+    initial_accuracy: float | None
     best_round: Round | None  # by validation
     best_validation: float | None
     roster: str = Field(pattern=r"^roster-[0-9a-f]{16}\.json$")  # files, relative to state/
@@ -53,6 +54,11 @@ class Manifest(Section):
     server_digest: str
     metrics: dict[MetricsFile, Extent]
     clients: dict[Name, Standing] = Field(min_length=1)
+
+    @property
+    def scores(self) -> dict[str, Scores]:
+        """The headline's scores by client, of those who tell them."""
+        return scores_of(self.clients)
 
     def ends(self, rounds: int, patience: int) -> bool:
         """Whether all rounds are done, or patience has run out."""
@@ -63,6 +69,12 @@ class Manifest(Section):
         text = self.model_dump_json()
         head = {"format": FORMAT, "sha256": sha256(text.encode()).hexdigest()}
         return f"{json.dumps(head)[:-1]}{MARK}{text}}}\n".encode()
+
+
+def scores_of(clients: Mapping[str, Standing]) -> dict[str, Scores]:
+    """The headline's scores by client, of those who tell them."""
+    known = ((name, standing.scores) for name, standing in clients.items())
+    return {name: scores for name, scores in known if scores is not None}
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -33,7 +33,8 @@ class TensorBoardTracker(Listener):
             earlier.unlink()
         self._writer = SummaryWriter(str(directory))
         self._writer.add_text("config", f"```toml\n{run.config.to_toml()}```")
-        self._writer.add_scalar("accuracy", run.manifest.initial_accuracy, 0)
+        if run.manifest.initial_accuracy is not None:
+            self._writer.add_scalar("accuracy", run.manifest.initial_accuracy, 0)
         for row in run.rounds:
             self.round_done(row)
 
@@ -50,9 +51,10 @@ class TensorBoardTracker(Listener):
         summary, last = run.summary, run.manifest.round
         rows = "\n".join(f"| {name} | {value} |" for name, value in closing_rows(run).items())
         self._writer.add_text("result", f"| | |\n|---|---|\n{rows}", last)
-        curve = accuracy_figure(run.rounds, run.manifest.initial_accuracy)
-        self._writer.add_figure("curve", curve, last)
-        self._writer.add_figure("clients", distribution_figure(summary["accuracies"]), last)
+        if summary["accuracies"]:
+            curve = accuracy_figure(run.rounds, run.manifest.initial_accuracy)
+            self._writer.add_figure("curve", curve, last)
+            self._writer.add_figure("clients", distribution_figure(summary["accuracies"]), last)
         results = {f"result/{name}": value for name, value in numbers_of(summary).items()}
         self._writer.add_hparams(parameters(run), results, run_name=".")
         self.ended()

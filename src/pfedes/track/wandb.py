@@ -58,7 +58,7 @@ class WandbTracker(Listener):
             ),
         )
         self._logged = run.manifest.round if synchronised else max(0, self._run.step - 1)
-        if self._logged == 0:
+        if self._logged == 0 and run.manifest.initial_accuracy is not None:
             self._run.log({"accuracy": run.manifest.initial_accuracy}, step=0)
         for row in run.rounds:
             self.round_done(row)

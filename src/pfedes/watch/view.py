@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pfedes.core.scores import Scores
-from pfedes.formatting import clock, computed, count, listed, percent
+from pfedes.formatting import WITHHELD, clock, computed, count, listed, percent
 from pfedes.results.classwise import warning_of
 from pfedes.results.run import Run
-from pfedes.results.summary import Row
+from pfedes.results.summary import Row, worst_first
 from pfedes.watch.bounded import (
     MOST_CLASSES,
     MOST_CLIENTS,
@@ -100,9 +100,7 @@ def _view_of(run: Run) -> PageView:
     )
     if warning := warning_of(run):
         tiles = (*tiles, ("warning", text(warning)))
-    standings = sorted(
-        run.manifest.clients.items(), key=lambda item: (item[1].scores.accuracy, item[0])
-    )
+    standings = worst_first(run.manifest)
     return PageView(
         cells,
         (done, rounds),
@@ -113,7 +111,7 @@ def _view_of(run: Run) -> PageView:
         tuple(
             (
                 (name, name),
-                (_accuracy(standing.scores), number(standing.scores.accuracy)),
+                _accuracy(standing.scores),
                 (str(standing.version or "-"), standing.version or None),
             )
             for name, standing in standings[:MOST_CLIENTS]
@@ -124,9 +122,12 @@ def _view_of(run: Run) -> PageView:
     )
 
 
-def _accuracy(scores: Scores) -> str:
+def _accuracy(scores: Scores | None) -> Cell:
+    if scores is None:
+        return WITHHELD, None
     only = scores.test is not None and scores.test.only_class is not None
-    return percent(scores.accuracy) + (" (one class only)" if only else "")
+    words = percent(scores.accuracy) + (" (one class only)" if only else "")
+    return words, number(scores.accuracy)
 
 
 def _points(run: Run) -> tuple[Point, ...]:

@@ -73,6 +73,7 @@ def status_of(layout: Layout) -> Status:
     manifest = run.manifest if run is not None else None
     revoked = read_revocations(layout.revoked).names
     known = manifest.clients if manifest is not None else {}
+    scores = manifest.scores if manifest is not None else {}
     ends = certificates_of(layout, config.federation.participants)
     round = manifest.round if manifest is not None else 0
     strikes = Strikes(layout.strikes)
@@ -86,7 +87,7 @@ def status_of(layout: Layout) -> Status:
                 None if contacts is None else name in contacts,
                 (contacts or {}).get(name),
                 standing.version if standing is not None else 0,
-                standing.scores.accuracy if standing is not None else None,
+                scores[name].accuracy if name in scores else None,
                 ends[name].date().isoformat() if name in ends else None,
                 name in revoked,
                 accounts[name].count if name in accounts else 0,

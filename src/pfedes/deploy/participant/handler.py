@@ -18,7 +18,15 @@ from pfedes.config.participant import Participant
 from pfedes.core.device import device_of
 from pfedes.core.measures import Metric
 from pfedes.core.payload import Payload, under
-from pfedes.core.protocol import WITHHELD, Failure, FailureCode, Reply, Scored, Task
+from pfedes.core.protocol import (
+    REPLY_META,
+    STAYS,
+    Failure,
+    FailureCode,
+    Reply,
+    Scored,
+    Task,
+)
 from pfedes.core.scores import Scores
 from pfedes.deploy.participant.standing import Measured, ParticipantRecord
 from pfedes.deploy.participant.state import ParticipantState
@@ -40,7 +48,7 @@ REFUSED: FailureCode = "refused"
 TOLD: frozenset[FailureCode] = frozenset({"missing base", REFUSED})
 """All that a coordinator hears of a failure, or that it is one: its text may name files or data."""
 
-STAYS = {"log", "code", MEASURES}
+AMONG_PROCESSES = {"log", "code", MEASURES}
 """What a message between processes says, and none that leaves."""
 
 LONGEST = 2**18
@@ -121,6 +129,8 @@ class ParticipantHandler:
             raise StoreError("a task before the terms of the federation")
         record = self._record_for(task)
         if kind == "score":
+            if self.promised.metadata == "none":
+                raise WireError("scores stay here: privacy.metadata is 'none'")
             return self._scored(task, record, insist(self._worker, kind, task))
         record = self._learned(task, record)
         if kind == "notice":
@@ -149,9 +159,15 @@ class ParticipantHandler:
             limits.check_change(task.download, last)
 
     def _without_own(self, reply: Payload) -> Payload:
-        """A reply without what tells about the model: how long it took, and its plain digest."""
-        meta = {key: value for key, value in reply.meta.items() if key not in WITHHELD}
-        meta["state"] = self.seat.answers.keyed(str(reply.meta["state"]))
+        """A reply without what stays by `privacy.metadata`, and without the plain digest."""
+        told = self.promised.metadata
+        meta = {
+            key: value
+            for key, value in reply.meta.items()
+            if key not in STAYS[told] and (key in REPLY_META or told == "all")
+        }
+        if "state" in meta:
+            meta["state"] = self.seat.answers.keyed(str(meta["state"]))
         return Payload(reply.tensors, meta)
 
     def _enroll(self, text: str) -> Answer:
@@ -167,6 +183,9 @@ class ParticipantHandler:
             raise ConfigError("the terms are not those of the kit: ask for a new one, and look")
         if not config.privacy.keeps(self.promised):
             raise ConfigError("[privacy] is not that of the kit: ask for a new one, and look")
+        self._check_seed()
+        if self.participant.own_seed:
+            config = config.model_copy(update={"seed": self.seat.own_seed()})
         self.stop()
         self._worker = Worker(config.to_toml(), self.seat.clients.root)
         enrolling = Task("", self.participant.name, 0, 0, Payload())
@@ -181,6 +200,15 @@ class ParticipantHandler:
             self.seat.write_config(config)
             warn_if_slow(config.precisions, device_of(self.participant.device))
         return answer
+
+    def _check_seed(self) -> None:
+        """Refuses another seed in the middle of a run: samples that were trained on would test."""
+        record, own = self.seat.record(), self.participant.own_seed
+        if record is None or not record.run or record.finished:
+            return
+        if self.seat.config.participants[0].own_seed != own:
+            was = str(not own).lower()
+            raise ConfigError(f"own_seed cannot change during a run, which began with {was}")
 
     def _record_for(self, task: Task) -> ParticipantRecord:
         """Where it stands in the task's run, unless the task would go back there."""
@@ -270,7 +298,7 @@ class ParticipantHandler:
             log.warning("no answer: %s", answer.reason)
             answer = replace(answer, reason=answer.code if answer.code in TOLD else "failed")
         payload = from_answer(answer, "")
-        kept = {key: value for key, value in payload.meta.items() if key not in STAYS}
+        kept = {key: value for key, value in payload.meta.items() if key not in AMONG_PROCESSES}
         return Payload(payload.tensors, kept)
 
 

@@ -8,6 +8,7 @@
         digest.key            the key of the digests by which the coordinator knows its versions
         join.log              what happened, with times
         state/clients/        its versions, as in any run
+        state/own.seed        the seed of its own training, if it has one (`own_seed`)
         state/noise.key       the secret of its own noise, if it adds any
         state/privacy.jsonl   the releases with noise that its changes went into, over all runs
         state/last.safetensors  what the server sent for the last answer
@@ -17,6 +18,7 @@ From here its model is used without the coordinator.
 """
 
 import json
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from pfedes.files import (
     append_line,
     make_private_directory,
     parse_json,
+    read,
     remove,
     whole_lines,
     write_atomically,
@@ -76,6 +79,16 @@ class ParticipantState:
 
     def write_record(self, record: ParticipantRecord) -> None:
         write_atomically(self.directory / SEAT, record.model_dump_json(indent=2).encode())
+
+    def own_seed(self) -> int:
+        """A secret seed. It is drawn once: the split of the data follows from it."""
+        path = self.state / "own.seed"
+        if not path.exists():
+            write_atomically(path, str(secrets.randbits(63)).encode())
+        text = read(path).decode(errors="replace")
+        if not (text.isascii() and text.isdecimal()):
+            raise DamageError(f"{path} is damaged: it is no number")
+        return int(text)
 
     def write_config(self, config: Config) -> None:
         remember(key_of_state(self.directory), config)

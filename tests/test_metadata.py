@@ -1,0 +1,206 @@
+"""What goes with an upload: what a federation asks for, and what a participant lets leave."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from guests import Remote, ada, enrolled, task, terms
+from pfedes import Federation, Run
+from pfedes.config import Config
+from pfedes.core.payload import Payload
+from pfedes.core.protocol import Failure, Scored, Task
+from pfedes.deploy.coordinator.terms import with_norm
+from pfedes.deploy.filter_rules import allowed_by
+from pfedes.deploy.participant.handler import ParticipantHandler
+from pfedes.errors import ConfigError, MethodError
+from pfedes.fleet.messages import from_task
+from pfedes.population.simulation import Simulation
+from pfedes.results.closing import as_html, headline
+from pfedes.watch.view import view_of
+from running import small
+
+COUNTS = {"val_correct", "val_total", "test_correct", "test_total"}
+LEFT = {
+    "all": {"run", "round", "base", "samples", "loss", "state", "zeros", *COUNTS},
+    "scores": {"run", "round", "base", *COUNTS},
+    "none": {"run", "round", "base"},
+}
+
+
+def alone(metadata: str, **settings: Any) -> Config:
+    """One round with the least that can be said of it."""
+    asked = {"train__rounds": 1, "runtime__report": True, **settings}
+    return with_norm(terms(privacy__metadata=metadata, **asked))
+
+
+class Asked(Remote):
+    """Counts who was asked for scores."""
+
+    scored = 0
+
+    def evaluate(self, tasks: Sequence[Task]) -> Iterator[Scored | Failure]:
+        self.scored += len(tasks)
+        return super().evaluate(tasks)
+
+
+def trained(config: Config, place: Path) -> tuple[Run, Asked]:
+    fleet = Asked(config, place)
+    return Federation(config, out=place / "run", fleet=lambda *_: fleet).run(), fleet
+
+
+def guest_of(place: Path, config: Config, **person: Any) -> ParticipantHandler:
+    guest = ParticipantHandler(ada(place, **person), config.federation, config.privacy)
+    guest.seat.make()
+    return guest
+
+
+@pytest.mark.parametrize("metadata", ["scores", "none"])
+def test_what_is_not_told_is_unknown_and_the_rest_is_as_ever(metadata: str, tmp_path: Path) -> None:
+    run, fleet = trained(alone(metadata), tmp_path)
+    row = run.clients[0]
+    assert row["status"] == "ok"
+    assert (row["n"], row["loss"], row["flops"], "zeros" in row) == (None, None, None, False)
+    assert row["metadata_up"] == len(LEFT[metadata])
+    assert [card.samples for card in run.store.cards(run.manifest)] == [1, 1]
+    told = metadata == "scores"
+    assert (run.manifest.best_round is not None) is told
+    assert (run.summary["mean_accuracy"] is not None) is told
+    assert len(run.summary["accuracies"]) == (2 if told else 0)
+    assert (fleet.scored > 0) is told
+    page = (run.directory / "report.html").read_text()
+    assert ("Participants keep their scores to themselves" in page) is not told
+    assert ("withheld" in headline(run)) is not told
+    assert "accuracy" in as_html(run)
+    view_of(run)
+    # A simulation knows all, and gives the same bits: clients count alike in both.
+    config = alone(metadata)
+    together = {
+        "participants": tuple(guest.participant for guest in fleet.guests.values()),
+        "federation": config.federation.model_copy(update={"participants": ()}),
+    }
+    here = config.model_copy(update=together)
+    simulated = Federation(here, out=tmp_path / "simulated").run()
+    assert simulated.manifest.server_digest == run.manifest.server_digest
+    assert simulated.summary["mean_accuracy"] is not None
+
+
+def test_clients_count_alike_unless_all_is_told(tmp_path: Path) -> None:
+    runs = [
+        Federation(small(train__rounds=1, privacy__metadata=told), out=tmp_path / told).run()
+        for told in ("all", "scores", "none")
+    ]
+    digests = [run.manifest.server_digest for run in runs]
+    assert digests[1] == digests[2] != digests[0]
+
+
+@pytest.mark.parametrize("metadata", LEFT)
+def test_exactly_what_was_asked_for_leaves(metadata: str, tmp_path: Path) -> None:
+    config = alone(metadata)
+    guest = guest_of(tmp_path, config)
+    try:
+        card = json.loads(enrolled(guest, config)["up/card"])
+        assert card["samples"] == (320 if metadata == "all" else 1)
+        answer = guest.handle(from_task("answer", task(1, 0))).meta
+        assert {key[3:] for key in answer if key.startswith("up/")} == LEFT[metadata]
+        asked = guest.handle(from_task("score", task(1, 1))).meta
+        assert (asked["kind"] == "scored") is (metadata != "none")
+        assert COUNTS.isdisjoint(asked) is (metadata == "none")
+        # The participant itself knows all of it.
+        guest.handle(from_task("notice", task(1, 1)))
+        record = guest.seat.record()
+        assert record is not None
+        assert record.scores is not None
+    finally:
+        guest.stop()
+    rules = allowed_by(ada(tmp_path), config)
+    values = {value.removeprefix("up/") for value in rules["values"]}
+    assert values >= LEFT[metadata]
+    assert not values & (LEFT["all"] - LEFT[metadata])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "share", "word"),
+    [
+        ("all", ("samples", "loss", "scores"), "zeros"),
+        ("all", ("loss", "scores", "zeros"), "samples"),
+        ("all", ("samples", "scores", "zeros"), "loss"),
+        ("scores", (), "scores"),
+        ("scores", ("scores",), ""),
+        ("none", (), ""),
+    ],
+)
+def test_nothing_leaves_that_is_not_shared(
+    metadata: str, share: tuple[str, ...], word: str, tmp_path: Path
+) -> None:
+    """What is demanded and not shared is refused, and not left out."""
+    config = alone(metadata)
+    person = ada(tmp_path, share=share)
+    alone_here = config.model_copy(update={"participants": (person,)})
+    simulation = Simulation(alone_here)
+    card = simulation.population.card("ada", simulation.method.needs)
+    consent = simulation.population.consent("ada")
+    assert consent is not None
+    reasons = list(consent.refusals(simulation.method, card, simulation.context(1)))
+    assert [f"no consent to {word!r}" in reason for reason in reasons] == [True] * bool(word)
+
+
+def test_what_is_not_shared_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    config = alone("all")
+    guest = guest_of(tmp_path, config, share=("scores",))
+    try:
+        answer = enrolled(guest, config)
+        assert (answer["kind"], answer["reason"]) == ("failure", "refused")
+        assert guest.handle(from_task("answer", task(1, 0))).meta["kind"] == "failure"
+    finally:
+        guest.stop()
+    assert not list(guest.seat.clients.root.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"privacy__mode": "local", "privacy__noise": 1.0}, ConfigError, "epsilon would not cover"),
+        ({"privacy__secure_sum": True}, ConfigError, "must be 'scores' or 'none'"),
+        ({"privacy__metadata": "none", "train__patience": 2}, ConfigError, "patience must be 0"),
+        ({"privacy__metadata": "none", "method__name": "fd"}, MethodError, "less metadata"),
+    ],
+)
+def test_metadata_that_would_tell_what_is_hidden_is_refused(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    people = ["ada", "ben", "cleo"]
+    with pytest.raises(error, match=message):
+        Simulation(terms(federation__participants=people, **settings))
+
+
+def test_a_seed_of_ones_own_is_kept_and_nobody_elses(tmp_path: Path) -> None:
+    config = alone("all")
+
+    def upload(place: Path, *, own_seed: bool) -> Payload:
+        guest = guest_of(place, config, own_seed=own_seed)
+        try:
+            enrolled(guest, config)
+            return guest.handle(from_task("answer", task(1, 0)))
+        finally:
+            guest.stop()
+
+    def numbers(answer: Payload) -> torch.Tensor:
+        return torch.cat([tensor.flatten() for tensor in answer.tensors.values()])
+
+    plain = numbers(upload(tmp_path / "plain", own_seed=False))
+    mine = upload(tmp_path / "mine", own_seed=True)
+    other = upload(tmp_path / "other", own_seed=True)
+    assert not torch.equal(numbers(mine), plain)
+    assert not torch.equal(numbers(mine), numbers(other))
+    seed = (tmp_path / "mine" / "state" / "own.seed").read_text()
+    assert seed not in (tmp_path / "mine" / "sent.jsonl").read_text()
+    # Trained again after a restart it is the same.
+    guest = guest_of(tmp_path / "mine", config, own_seed=True)
+    guest.seat.clients.discard("run", "ada", [1])
+    assert torch.equal(numbers(upload(tmp_path / "mine", own_seed=True)), numbers(mine))
+    # Test samples must not become training samples on the way.
+    assert upload(tmp_path / "mine", own_seed=False).meta["reason"] == "refused"
