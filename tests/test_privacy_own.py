@@ -2,30 +2,40 @@
 
 import json
 import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from certified import authority, certified
 from guests import Remote, ada, enrolled, task, terms
 from pfedes import Federation, cli
 from pfedes.config import Config
 from pfedes.config.limits import Limits
-from pfedes.core.protocol import Failure, Reply
+from pfedes.core.payload import Payload
+from pfedes.core.protocol import SUMMAND, Failure, Reply, Task
 from pfedes.deploy.coordinator.terms import with_norm
 from pfedes.deploy.participant.handler import ParticipantHandler, own_config
-from pfedes.errors import DamageError
+from pfedes.deploy.participant.sum_part import Identity
+from pfedes.errors import ConfigError, DamageError
 from pfedes.fleet.client_host import ClientHost, host_of
 from pfedes.fleet.serial import with_threads
 from pfedes.population.simulation import Simulation
 from pfedes.privacy.accounting import epsilon_of
 from pfedes.privacy.config import PrivacyConfig
+from pfedes.privacy.encoding import ONE
+from pfedes.securesum.collector import Total
 from pfedes.store.client_store import ClientStore
 from running import rows
 
 
 def noisy(mode: str, **settings: Any) -> Config:
+    metadata = "all" if mode == "central" else "none"
+    settings = {"privacy__metadata": metadata, **settings}
     return terms(privacy__mode=mode, privacy__noise=2.0, **settings)
 
 
@@ -81,6 +91,94 @@ def test_a_participant_adds_its_own_noise_and_counts_it_itself(tmp_path: Path) -
     assert "privacy.jsonl is damaged" in refused(unlimited, 2, 1).reason
 
 
+def test_what_the_kit_promises_for_a_run_is_kept_by_the_participant(tmp_path: Path) -> None:
+    """Without a limit of its own, and though the coordinator may count as it likes."""
+    promise = epsilon_of(1, 2.0, 1e-5) + 0.1
+    host = host_of_ada(tmp_path, noisy("local", privacy__epsilon=promise))
+    first = sent(host, 1, 0)
+    over = refused(host, 2, 1)
+    assert over.code == "refused"
+    assert "that the kit promises for a run" in over.reason
+    # Killed after it was counted and before it was stored: the same again costs nothing.
+    host.store.discard("run", "ada", [1])
+    assert same(sent(host, 1, 0), first)
+    # Another change in that round would cost.
+    host.store.discard("run", "ada", [1])
+    asked = task(1, 0)
+    halved = {name: tensor / 2 for name, tensor in asked.download.tensors.items()}
+    assert isinstance(host.answer(replace(asked, download=Payload(halved))), Failure)
+    assert len(rows(tmp_path / "privacy.jsonl")) == 1
+    assert not same(sent(host, 1, 0, run="another"), first)
+
+
+def test_a_summand_has_the_participants_own_share_of_the_noise(tmp_path: Path) -> None:
+    """Its variance suffices if all but one of `least` add theirs, and it is nobody else's."""
+    people = ["ada", "ben", "cleo"]
+    shared: dict[str, Any] = {
+        "privacy__secure_sum": True,
+        "federation__participants": people,
+        "privacy__clip": 10.0,
+    }
+    plain = terms(**shared, privacy__metadata="none")
+    quiet = sent(host_of_ada(tmp_path / "quiet", plain), 1, 0)[SUMMAND]
+    host = host_of_ada(tmp_path / "ada", noisy("distributed", **shared))
+    summand = sent(host, 1, 0)[SUMMAND]
+    weight = int(quiet[-1])
+    noise = (summand - quiet[:-1] // weight).double()
+    share = 2.0 * ONE / 2**0.5  # z C over the root of least - 1
+    assert float(noise.std()) == pytest.approx(share, rel=0.15)
+    assert abs(float(noise.mean())) < share / 4
+    assert len(rows(tmp_path / "ada" / "privacy.jsonl")) == 1
+    assert (tmp_path / "ada" / "noise.key").exists()
+    # Made again it is the same; by another key, or in another run, it is another.
+    host.store.discard("run", "ada", [1])
+    assert torch.equal(sent(host, 1, 0)[SUMMAND], summand)
+    assert not torch.equal(sent(host, 1, 0, run="another")[SUMMAND], summand)
+    other = host_of_ada(tmp_path / "other", noisy("distributed", **shared))
+    assert not torch.equal(sent(other, 1, 0)[SUMMAND], summand)
+
+
+class Summing(Remote):
+    """Adds up what its participants have ready; the masks are another test's matter."""
+
+    def round(self, tasks: Sequence[Task]) -> Iterator[Reply | Failure]:
+        self.ready: dict[str, torch.Tensor] = {}
+        for asked in tasks:
+            answer = self.hosts[asked.client].answer(asked)
+            assert isinstance(answer, Reply), answer
+            self.ready[asked.client] = answer.payload.tensors[SUMMAND]
+            said = self.guests[asked.client]._without_own(answer.payload).meta
+            member = {"nonce": "0" * 32, "sum_key": "0" * 64, "sum_signature": "0000"}
+            yield replace(answer, payload=Payload({}, {**said, **member}))
+
+    def total(self, round: int, replies: Sequence[Reply]) -> Total:
+        names = tuple(reply.client for reply in replies)
+        return Total(names, np.add.reduce([self.ready[name].numpy() for name in names]))
+
+
+def test_a_federation_adds_noise_without_a_server_that_is_trusted(tmp_path: Path) -> None:
+    config = with_norm(
+        noisy(
+            "distributed",
+            privacy__secure_sum=True,
+            federation__participants=["ada", "ben", "cleo"],
+            train__rounds=2,
+        )
+    )
+    fleet = Summing(config, tmp_path)
+    run = Federation(config, out=tmp_path / "run", fleet=lambda *_: fleet).run()
+    assert [row["status"] for row in run.rounds] == ["ok", "ok"]
+    assert run.summary["privacy"]["releases"] == [2, 2, 2]
+    assert run.summary["mean_accuracy"] is None
+    assert not (run.directory / "state" / "noise.key").exists()
+    for name in ("ada", "ben", "cleo"):
+        assert len(rows(tmp_path / name / "privacy.jsonl")) == 2
+    # What the kits name says among how many the noise is shared out, and nothing else does.
+    with pytest.raises(ConfigError, match=r"must not exceed privacy\.least"):
+        Simulation(config.model_copy(update={"train": config.train.model_copy(
+            update={"min_uploads": 4})}))  # fmt: skip
+
+
 def test_what_a_coordinator_promises_is_counted_too(tmp_path: Path) -> None:
     central, off = tmp_path / "central", tmp_path / "off"
     upload = sent(host_of_ada(central, noisy("central")), 1, 0)
@@ -91,6 +189,22 @@ def test_what_a_coordinator_promises_is_counted_too(tmp_path: Path) -> None:
     limited = host_of_ada(off, terms(), epsilon=4.0).introduce(task(0, 0))
     assert isinstance(limited, Failure)
     assert "nobody adds noise" in limited.reason
+
+
+def test_a_participant_insists_on_sums_with_enough_others(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="counts those in a sum"):
+        Limits(co_participants=3)
+    open_terms = host_of_ada(tmp_path, terms(), secure_sum=True).introduce(task(0, 0))
+    assert isinstance(open_terms, Failure)
+    assert "limits.secure_sum allows at least 1" in open_terms.reason
+    root = authority()
+    kit = PrivacyConfig(secure_sum=True, metadata="none")
+    for others, least in ((0, 3), (4, 5)):
+        person = ada(tmp_path, limits=Limits(secure_sum=True, co_participants=others))
+        identity = Identity(certified("ada", root).key, root.certificate)
+        guest = ParticipantHandler(person, terms().federation, kit, identity)
+        assert guest._sums is not None
+        assert guest._sums.least == least
 
 
 def test_terms_that_are_not_those_of_the_kit_are_refused(tmp_path: Path) -> None:

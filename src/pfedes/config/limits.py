@@ -8,9 +8,9 @@ The defaults leave every ordinary federation alone.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from pfedes.core.client import Card
 from pfedes.core.context import Caution, Context
@@ -80,6 +80,18 @@ class Limits(Section):
         0.0, ge=0, description="largest own privacy loss, over all runs of this state; 0 = any"
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="of epsilon")
+    secure_sum: bool = Field(
+        False, description="whether to take part only where the server sees sums of changes"
+    )
+    co_participants: int = Field(
+        0, ge=0, description="fewest others in a secure sum; 0 = as many as the kit says"
+    )
+
+    @model_validator(mode="after")
+    def _others_only_in_sums(self) -> Self:
+        if self.co_participants and not self.secure_sum:
+            raise ValueError("co_participants counts those in a sum: set secure_sum = true as well")
+        return self
 
     def bounds(self, method: Method[Any], card: Card, ctx: Context) -> Iterator["Bound"]:
         """Compares a round with every limit that needs no download.
@@ -91,6 +103,8 @@ class Limits(Section):
         """
         yield at_most("epochs", "epochs", method.client_epochs(ctx), self.epochs)
         yield at_most("rounds", "train.rounds", ctx.rounds, self.rounds)
+        summed = ctx.summed != "no"
+        yield at_least("secure_sum", "privacy.secure_sum", summed, self.secure_sum)
         fewest = max(self.samples, self.batch)
         yield at_least("samples", "training samples", card.samples, fewest)
         yield at_least("batch", "train.batch_size", ctx.train.batch_size, self.batch)

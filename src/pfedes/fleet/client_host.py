@@ -73,10 +73,10 @@ class ClientHost:
         settings: str,
         earlier_settings: str = "",
         privacy: OwnPrivacy | SimulatedPrivacy | None = None,
-        summing: Mechanism | None = None,
+        summing: Callable[[str], Mechanism] | None = None,
     ) -> None:
         """`privacy` is what clips, drowns and counts changes before they leave, where it is needed;
-        `summing` makes them whole numbers that are added up.
+        `summing` gives what makes them whole numbers in a run, to be added up.
 
         `settings` identifies what shapes a client's work: other settings, another answer.
 
@@ -104,7 +104,7 @@ class ClientHost:
             card = self.population.card(task.client, self.method.needs)
             check_consent(self.population, self.method, card, ctx)
             if self.privacy is not None:
-                self.privacy.check(task.client)
+                self.privacy.check(task.client, task.run, task.round)
             if problems := self.population.check(self.method, ctx):
                 raise MethodError(in_one_line(problems))
             told = asdict(told_card(card, ctx))
@@ -168,7 +168,7 @@ class ClientHost:
         if (before := self._answered(task, versions)) is not None:
             return before
         if self.privacy is not None:
-            self.privacy.check(task.client)
+            self.privacy.check(task.client, task.run, task.round)
 
         client = self._at_base(task)
         began = time.perf_counter()
@@ -186,7 +186,7 @@ class ClientHost:
             sent = task.download.tensors
             tensors = self.privacy.leaving(task.run, task.client, task.round, tensors, sent)
         if self.summing is not None:
-            summand = self.summing.summand(
+            summand = self.summing(task.run).summand(
                 task.client, task.round, tensors, task.download.tensors, len(client.train)
             )
             tensors = {SUMMAND: torch.from_numpy(summand)}
@@ -330,11 +330,16 @@ def personal_model(
 def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
     """The clients' side of a simulation, with their states in `store`."""
     settings = simulation.config.local_digest(), earlier_local_digest(simulation.config)
+    privacy = _privacy_of(simulation, store)
+
+    def mechanism(run: str) -> Mechanism:
+        return privacy.mechanism(run) if isinstance(privacy, OwnPrivacy) else simulation.mechanism()
+
     return ClientHost(
         *(simulation.population, simulation.method, simulation.context, store),
         *settings,
-        privacy=_privacy_of(simulation, store),
-        summing=simulation.mechanism() if simulation.config.privacy.secure_sum else None,
+        privacy=privacy,
+        summing=mechanism if simulation.config.privacy.secure_sum else None,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -31,6 +31,7 @@ class Release(Section):
     clients: tuple[Name, ...]
     z: float = Field(gt=0)  # the noise, over the clip
     q: float = Field(1.0, gt=0, le=1)  # the probability of being asked, if that was secret
+    run: Annotated[str, Field(exclude_if=lambda run: not run)] = ""  # where an account has several
 
     @property
     def identity(self) -> tuple[int, str]:

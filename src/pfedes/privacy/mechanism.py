@@ -128,7 +128,7 @@ class SimulatedPrivacy:
 
     mechanism: Mechanism
 
-    def check(self, client: str) -> None:
+    def check(self, client: str, run: str, round: int) -> None:
         """Clients of a simulation have no limits of their own."""
 
     def leaving(

@@ -36,8 +36,22 @@ class OwnPrivacy:
     limit: float = 0.0  # the participant's own epsilon; 0 = any
     delta: float = 1e-5
 
-    def check(self, client: str) -> None:
-        """Raises a BudgetError if another release would cost more than the participant allows."""
+    def check(self, client: str, run: str, round: int) -> None:
+        """Raises a BudgetError if another release would cost more than allowed, or than promised.
+
+        One that is in the account costs nothing when it is made once more, after a kill: whether
+        it is the same, `leaving` sees.
+        """
+        if not any((r.run, r.round) == (run, round) for r in self._releases()):
+            self._check_next(client, run)
+
+    def _check_next(self, client: str, run: str) -> None:
+        """What a kit promises is the loss in one run.
+
+        Where the participant's own noise keeps that promise nobody else needs to be believed.
+        """
+        if self.config.mode in ("local", "distributed"):
+            self._check_promise(client, run)
         if not self.limit:
             return
         if not self.config.noisy:
@@ -64,26 +78,43 @@ class OwnPrivacy:
         """What the participant sends instead of its upload; accounted for before it is returned."""
         if not self.config.noisy:
             return upload
-        mechanism = Mechanism(self.config, self.least_uploads, self._key, run)
+        mechanism = self.mechanism(run)
         # With the run: its noise is another, though the same change may come again.
         change = digest_of({client: mechanism.clipped(upload, download)})
         inputs = sha256(f"{run} {change}".encode()).hexdigest()
         if self.config.mode == "local":
             upload = mechanism.noised(client, round, upload, download)
-        self._record(Release(round=round, inputs=inputs, clients=(client,), z=self.config.noise))
+        if self.config.mode == "distributed":
+            self._key(client)  # what is added to the summand later is made before it is counted
+        noise = self.config.noise
+        release = Release(round=round, inputs=inputs, clients=(client,), z=noise, run=run)
+        if release not in self._budget():
+            self._check_next(client, run)
+            append_line(self.place / ACCOUNT, release.model_dump_json().encode())
         return upload
 
-    def _record(self, release: Release) -> None:
-        if release not in self._budget():
-            append_line(self.place / ACCOUNT, release.model_dump_json().encode())
+    def _check_promise(self, client: str, run: str) -> None:
+        spent = Budget(self.config, (r for r in self._releases() if r.run == run))
+        if not spent.eligible([client]):
+            raise BudgetError(
+                f"{client} has spent epsilon {spent.epsilon(client):.2f} of the "
+                f"{self.config.epsilon:g} that the kit promises for a run"
+            )
+
+    def mechanism(self, run: str) -> Mechanism:
+        """What is done to changes in a run, with the participant's own noise."""
+        return Mechanism(self.config, self.least_uploads, self._key, run)
 
     def _budget(self) -> Budget:
+        return Budget(self.config, self._releases())
+
+    def _releases(self) -> list[Release]:
         path = self.place / ACCOUNT
         if not path.exists():
-            return Budget(self.config)
+            return []
         try:
             rows = [parse_json(path, line) for line in whole_lines(path)]
-            return Budget(self.config, [Release.model_validate(row) for row in rows])
+            return [Release.model_validate(row) for row in rows]
         except ValidationError as error:
             raise DamageError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
 

@@ -85,7 +85,8 @@ class ParticipantHandler:
         self._sums: SumPart | None = None
         if promised.secure_sum and identity is not None:
             place = self.seat.state / "sum"
-            self._sums = SumPart(participant, identity, promised.least, place)
+            least = max(promised.least, participant.limits.co_participants + 1)
+            self._sums = SumPart(participant, identity, least, place)
         self._worker: Worker | None = None
         self._is_enrolled = False
         self._sends_parameters = False
