@@ -14,6 +14,7 @@ from pfedes.securesum.masking import Integers, Ready
 from pfedes.securesum.member import Masked, Member
 
 RUN = "run-1"
+ASKED = "the same of all"
 SIZE = 5
 NAMES = ("ada", "ben", "cleo", "dora", "emil")
 
@@ -48,10 +49,13 @@ class Cohort:
         """Who is ready in a round; a member that ends over it is asked once more."""
         found = []
         for name in self.names:
-            nonce = unless_killed(lambda name=name: self.member(name).ready(round, self.own[name]))
-            nonce = nonce or self.member(name).ready(round, self.own[name])
+            nonce = unless_killed(lambda name=name: self.nonce(round, name))
+            nonce = nonce or self.nonce(round, name)
             found.append(Ready(name, self.member(name).key, nonce))
         return found
+
+    def nonce(self, round: int, name: str) -> bytes:
+        return self.member(name).ready(round, self.own[name], ASKED)
 
     @property
     def keys(self) -> dict[str, bytes]:
@@ -64,7 +68,7 @@ class Cohort:
 
     def collector(self, round: int = 1) -> Collector:
         path = self.home / "server" / f"{round}.json"
-        return reopened(path) or Collector(path, RUN, round, SIZE)
+        return reopened(path) or Collector(path, RUN, round, ASKED, SIZE)
 
     def collect(self, round: int = 1) -> Total:
         times = iter((True, True, False))  # who does not open is asked three times

@@ -1,5 +1,6 @@
 """Runs with a secure sum in one process: the integers that a federation would add up unseen."""
 
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from guests import terms
+from guests import ada, terms
 from pfedes import ConfigError, Federation, MethodError, Run
 from pfedes.core.protocol import SUMMAND, Failure, Reply, Task
 from pfedes.deploy.coordinator.terms import with_norm
+from pfedes.deploy.participant.handler import own_config
 from pfedes.errors import WireError
 from pfedes.fleet.allow_list import reply_spec
 from pfedes.fleet.client_host import host_of
@@ -174,7 +176,9 @@ def test_too_few_clients_are_refused_before_anything_is_trained(tmp_path: Path) 
 
 
 def test_over_a_network_no_tensor_is_on_the_list_of_an_answer() -> None:
-    config = terms(privacy__secure_sum=True, federation__participants=["ada", "ben", "cleo"])
+    people = ["ada", "ben", "cleo"]
+    summed = {"privacy__secure_sum": True, "privacy__metadata": "scores"}
+    config = terms(**summed, federation__participants=people)
     simulation = Simulation(with_norm(config))
     assert with_norm(config).aggregation.max_norm == 0
     ctx = simulation.context(1)
@@ -182,3 +186,30 @@ def test_over_a_network_no_tensor_is_on_the_list_of_an_answer() -> None:
     spec = reply_spec(simulation.method, card, ctx, over_network=True)
     assert spec.groups == ()
     assert {"nonce", "sum_key", "sum_signature"} <= spec.meta.keys()
+
+
+def test_what_all_are_asked_for_is_known_to_each(tmp_path: Path) -> None:
+    """By a participant's own reading of the terms, and by the server's."""
+    people = ["ada", "ben", "cleo"]
+    summed = {"privacy__secure_sum": True, "privacy__metadata": "none"}
+
+    def seen(**settings: Any) -> str:
+        config = terms(federation__participants=people, **summed, **settings).settled()
+        given = tomllib.loads(config.to_toml())
+        found = {config.asked_digest()}
+        for person in (ada(tmp_path), ada(tmp_path, threads=2, precision="bf16")):
+            found.add(own_config(given, person).asked_digest())
+        (digest,) = found
+        return digest
+
+    usual = seen()
+    assert seen(train__rounds=9, method__start_from="/srv/first.safetensors") == usual
+    assert seen(federation__port=4711) == usual
+    for other in (
+        {"train__lr": 1e-6},
+        {"method__extractor_epochs": 2},
+        {"federation__mean": [1e6]},
+        {"privacy__clip": 1e9},
+        {"seed": 1},
+    ):
+        assert seen(**other) != usual

@@ -15,6 +15,7 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from certified import Holder, authority, certified
+from pfedes.config import Config
 from pfedes.config.participant import Participant
 from pfedes.core.payload import Payload, Value, decode, encode, within
 from pfedes.core.protocol import MEMBER_META, SUMMAND, Reply, Task
@@ -22,7 +23,7 @@ from pfedes.core.wire import WireSpec
 from pfedes.deploy.coordinator.layout import Layout, Presence
 from pfedes.deploy.coordinator.secure_sums import AwayError, SecureSums
 from pfedes.deploy.participant.sum_part import Identity, SumPart
-from pfedes.deploy.sum_messages import SumRequest, members_in
+from pfedes.deploy.sum_messages import SumRequest, asked_for, members_in
 from pfedes.errors import PfedesError, RefusedError, WireError
 from pfedes.fleet.messages import from_answer, to_answer
 from pfedes.securesum.collector import Total
@@ -66,6 +67,7 @@ class Town:
     heard: list[bytes] = field(default_factory=list)  # by the coordinator
     opened: dict[str, set[str]] = field(default_factory=dict)
     people: dict[str, Holder] = field(default_factory=lambda: dict(PEOPLE))
+    other: set[str] = field(default_factory=set)  # who answers another request than the rest
 
     def __post_init__(self) -> None:
         self.layout = Layout(self.home / "federation")
@@ -77,6 +79,13 @@ class Town:
             self.store(name).commit(
                 Version({"w": torch.zeros(1)}, task(name).identity(), reply.payload)
             )
+
+    @property
+    def config(self) -> Config:
+        config = Config()
+        meeting = config.federation.model_copy(update={"timeout": self.timeout})
+        privacy = config.privacy.model_copy(update={"secure_sum": True, "least": self.least})
+        return config.model_copy(update={"federation": meeting, "privacy": privacy})
 
     def store(self, name: str) -> ClientStore:
         return ClientStore(self.home / name / "clients")
@@ -98,7 +107,7 @@ class Town:
 
     def sums(self) -> SecureSums:
         """The coordinator as it is after a restart."""
-        return SecureSums(self.layout, self.ask, self.least, self.timeout)
+        return SecureSums(self.layout, self.ask, self.config)
 
     def total(self) -> Total:
         """A round, from wherever the coordinator stands."""
@@ -122,7 +131,8 @@ class Town:
                 yield name, answer
 
     def _offer(self, name: str) -> Reply:
-        return self.part(name).in_place_of(summand(name))
+        asked = "something else" if name in self.other else asked_for(self.config, task(name))
+        return self.part(name).in_place_of(summand(name), asked)
 
     def _answer(self, name: str, kind: str, message: Payload) -> Reply:
         return self.part(name).answer(kind, message, self.store(name))
@@ -170,7 +180,7 @@ def forms_of(values: Integers) -> list[bytes]:
 
 
 def test_an_answer_says_that_a_summand_is_ready_and_nothing_of_it(tmp_path: Path) -> None:
-    reply = Town(tmp_path).part("ada").in_place_of(summand("ada"))
+    reply = Town(tmp_path).part("ada").in_place_of(summand("ada"), "something")
     assert reply.payload.tensors == {}
     own = summand("ada").payload.meta
     assert reply.payload.meta.keys() == {*own, *MEMBER_META}
@@ -229,6 +239,13 @@ def test_a_sealed_sum_of_other_tasks_is_dropped(tmp_path: Path) -> None:
     assert not list(town.layout.sums.glob("*"))
 
 
+def test_who_was_asked_for_something_else_is_left_out(tmp_path: Path) -> None:
+    """The server hears by the name of the set that dora means another one."""
+    town = Town(tmp_path, other={"dora"})
+    assert town.total().names == ("ada", "ben", "cleo")
+    assert "dora" not in town.opened
+
+
 def test_too_few_are_not_summed(tmp_path: Path) -> None:
     town = Town(tmp_path, lost={("mask", "ada"), ("mask", "ben")})
     with pytest.raises(WireError, match="2 can take part in the sum, 3 are the fewest"):
@@ -263,7 +280,7 @@ def _asked(town: Town, name: str) -> Payload:
         messages.update(sent)
         yield from ()
 
-    sums = SecureSums(town.layout, ask, town.least, 0)
+    sums = SecureSums(town.layout, ask, town.config)
     with pytest.raises(WireError):
         sums.total([task(n) for n in NAMES], town.replies(), SIZE)
     return messages[name]

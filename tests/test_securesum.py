@@ -16,7 +16,7 @@ from pfedes.securesum import shamir
 from pfedes.securesum.collector import collect
 from pfedes.securesum.masking import Ready, digest_of, masked, own_mask, stream
 from pfedes.securesum.member import MOST_SETS
-from summing import NAMES, RUN, SIZE, Cohort, KilledError, Killer, Line
+from summing import ASKED, NAMES, RUN, SIZE, Cohort, KilledError, Killer, Line
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_a_kill_at_the_server_opens_the_same_set(tmp_path: Path) -> None:
 
 def opening(cohort: Cohort, members: list[Ready]) -> Callable[[], object]:
     """What the first member would open for a set of members, after all of them have masked."""
-    digest = digest_of(RUN, 1, members)
+    digest = digest_of(RUN, 1, members, ASKED)
     answers = [
         cohort.member(m.name).mask(1, cohort.own[m.name], members, cohort.keys, 3) for m in members
     ]
@@ -147,6 +147,29 @@ def test_a_second_set_is_refused_after_the_first_was_opened(tmp_path: Path) -> N
     assert first() == opened  # the same again is no news
 
 
+def test_members_who_were_asked_for_something_else_are_in_no_sum(tmp_path: Path) -> None:
+    """A coordinator may ask all but ada for what makes them add nothing: the sum would be ada's."""
+    cohort = Cohort(tmp_path)
+    members = [
+        replace(m, nonce=cohort.member(m.name).ready(1, cohort.own[m.name], f"{m.name == 'ada'}"))
+        for m in cohort.ready()
+    ]
+    ada, ben = cohort.member("ada"), cohort.member("ben")
+    assert ada.digest(1, members) != ben.digest(1, members)
+    for name in ("ada", "ben"):
+        member = cohort.member(name)
+        sealed = [
+            cohort.member(m.name).mask(1, cohort.own[m.name], members, cohort.keys, 3)
+            .shares[NAMES.index(name)]
+            for m in members
+        ]  # fmt: skip
+        with pytest.raises(RefusedError, match=r"no share of \w+ that can be read"):
+            member.open(1, member.digest(1, members), sealed)
+    # The same value for another request has another nonce, and none once it was opened.
+    first = cohort.nonce(1, "ben")
+    assert cohort.member("ben").ready(1, cohort.own["ben"], "another") != first
+
+
 def test_training_anew_opens_no_second_set(tmp_path: Path) -> None:
     """A coordinator may have it trained from another download, and then from the first again."""
     cohort = Cohort(tmp_path)
@@ -154,8 +177,8 @@ def test_training_anew_opens_no_second_set(tmp_path: Path) -> None:
     first = cohort.own["ada"]
     ada = cohort.member("ada")
     with pytest.raises(RefusedError, match="opened, with another value"):
-        ada.ready(1, first + 1)
-    nonce = ada.ready(1, first)
+        ada.ready(1, first + 1, ASKED)
+    nonce = ada.ready(1, first, ASKED)
     assert nonce == cohort.ready()[0].nonce
 
 
@@ -164,7 +187,7 @@ def test_a_value_made_anew_makes_the_old_sets_useless(tmp_path: Path) -> None:
     before = cohort.ready()
     stale = opening(cohort, before)
     ada = cohort.member("ada")
-    assert ada.ready(1, cohort.own["ada"] + 1) != before[0].nonce
+    assert ada.ready(1, cohort.own["ada"] + 1, ASKED) != before[0].nonce
     with pytest.raises(RefusedError, match="nothing was masked"):
         stale()
     with pytest.raises(RefusedError, match="nothing is ready"):
@@ -177,7 +200,7 @@ def test_no_round_before_the_last_opened_one_is_masked(tmp_path: Path) -> None:
     cohort.collect(round=2)
     ada = cohort.member("ada")
     for asked in (
-        lambda: ada.ready(1, cohort.own["ada"]),
+        lambda: ada.ready(1, cohort.own["ada"], ASKED),
         lambda: ada.mask(1, cohort.own["ada"], earlier, cohort.keys, 3),
     ):
         with pytest.raises(RefusedError, match="round 2 was opened"):
@@ -238,7 +261,7 @@ def test_a_key_that_agrees_with_everybody_is_refused(tmp_path: Path) -> None:
 def test_only_what_was_masked_is_opened_and_only_with_everybodys_share(tmp_path: Path) -> None:
     cohort = Cohort(tmp_path)
     ready = cohort.ready()
-    digest = digest_of(RUN, 1, ready)
+    digest = digest_of(RUN, 1, ready, ASKED)
     ada = cohort.member("ada")
     with pytest.raises(RefusedError, match="nothing was masked"):
         ada.open(1, digest, [bytes(94)] * 5)
@@ -246,7 +269,7 @@ def test_only_what_was_masked_is_opened_and_only_with_everybodys_share(tmp_path:
         cohort.member(m.name).mask(1, cohort.own[m.name], ready, cohort.keys, 3).shares[0]
         for m in ready
     ]
-    stale = digest_of(RUN, 1, ready[:4])
+    stale = digest_of(RUN, 1, ready[:4], ASKED)
     other_round = (
         cohort.member("ben").mask(2, cohort.own["ben"], cohort.ready(2), cohort.keys, 3).shares[0]
     )
@@ -273,7 +296,7 @@ def test_a_damaged_account_is_not_forgotten(tmp_path: Path) -> None:
     cohort.collect()
     (tmp_path / "ada" / "00001.json").write_text("{}")
     with pytest.raises(DamageError, match="damaged"):
-        cohort.member("ada").ready(1, cohort.own["ada"])
+        cohort.member("ada").ready(1, cohort.own["ada"], ASKED)
 
 
 def test_a_value_is_masked_for_so_many_sets(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import math
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import tomli_w
@@ -154,6 +156,12 @@ class Config(Section):
         """
         return self.settled()._digest("local", {"seed", "method", "train", "privacy", *WHO})
 
+    def asked_digest(self) -> str:
+        """Returns a digest of what a server asks of every client alike, whoever it is."""
+        # start_from names a file of the server's, which clients do not hear of.
+        sections = {"seed", "method", "train", "federation", "privacy"}
+        return self.settled()._digest("asked", sections, {"method": {"start_from"}})
+
     def result_digest(self) -> str:
         """Returns a digest of everything that affects a run's result."""
         indifferent = {
@@ -173,11 +181,13 @@ class Config(Section):
         """Returns a digest of what cannot change during a run: who takes part, in what method."""
         return self._digest("federation", {"seed", *WHO})
 
-    def _digest(self, kind: str, sections: set[str]) -> str:
+    def _digest(
+        self, kind: str, sections: set[str], but: Mapping[str, set[str]] = MappingProxyType({})
+    ) -> str:
         tree = self.placeless().model_dump(
             mode="json",
             include=sections,
-            exclude={"train": SERVER_SIDE, "federation": NETWORK, "privacy": {"epsilon"}},
+            exclude={"train": SERVER_SIDE, "federation": NETWORK, "privacy": {"epsilon"}, **but},
             exclude_defaults=True,
         )
         said = {name: section for name, section in tree.items() if section != {}}

@@ -4,14 +4,17 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
+from pfedes.config import Config
 from pfedes.core.names import Name
 from pfedes.core.payload import Max, Payload, TensorSpec, Value
+from pfedes.core.protocol import Task
 from pfedes.core.wire import Digest, MetaSpec, Number, WireSpec, required
 from pfedes.errors import WireError
 from pfedes.section import Section
@@ -27,6 +30,11 @@ UNCOUNTED = frozenset({SHARES, OPENED})
 
 SAID: dict[str, MetaSpec] = {"noted": Number(int), "members": Number(int, least=1), "set": Digest()}
 """What goes with them: the round, how many are in the set, and its digest."""
+
+
+def asked_for(config: Config, task: Task) -> str:
+    """The digest of what a member was asked for, which must be the same for all in a sum."""
+    return sha256(f"{config.asked_digest()} {task.download.digest()}".encode()).hexdigest()
 
 
 class SumEntry(Section):

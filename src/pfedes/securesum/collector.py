@@ -65,6 +65,7 @@ class Sealed(Section):
 
     run: str
     round: int
+    asked: str
     members: tuple[tuple[str, str, str], ...]  # names, keys and nonces
     masked: dict[str, str]
     shares: dict[str, tuple[str, ...]]
@@ -75,11 +76,12 @@ class Sealed(Section):
 class Collector:
     """One round's sum at the server. Its file is there from `seal` on, until `remove`."""
 
-    def __init__(self, path: Path, run: str, round: int, size: int) -> None:
-        """`size` is how many integers every member sends."""
+    def __init__(self, path: Path, run: str, round: int, asked: str, size: int) -> None:
+        """`asked` is the digest of what all are asked for; each sends `size` integers."""
         self.path = path
         self.run = run
         self.round = round
+        self.asked = asked
         self.size = size
         self.members: tuple[Ready, ...] = ()
         self.attached: dict[str, str] = {}  # what belongs to the members, for whoever seals
@@ -88,7 +90,7 @@ class Collector:
 
     @property
     def digest(self) -> bytes:
-        return digest_of(self.run, self.round, self.members)
+        return digest_of(self.run, self.round, self.members, self.asked)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -179,6 +181,7 @@ class Collector:
         sealed = Sealed(
             run=self.run,
             round=self.round,
+            asked=self.asked,
             members=tuple((m.name, m.key.hex(), m.nonce.hex()) for m in self.members),
             masked={name: _to_text(_bytes(m.values)) for name, m in self._masked.items()},
             shares={name: tuple(map(_to_text, m.shares)) for name, m in self._masked.items()},
@@ -199,7 +202,8 @@ def reopened(path: Path) -> Collector | None:
             for name, key, nonce in sealed.members
         )
         values = {name: _integers(text) for name, text in sealed.masked.items()}
-        collector = Collector(path, sealed.run, sealed.round, len(next(iter(values.values()))))
+        size = len(next(iter(values.values())))
+        collector = Collector(path, sealed.run, sealed.round, sealed.asked, size)
         collector.members, collector.attached = members, sealed.attached
         for name, shares in sealed.shares.items():
             data = tuple(base64.b64decode(share, validate=True) for share in shares)

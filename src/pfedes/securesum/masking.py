@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from pfedes.errors import WireError
 
-VERSION = "pfedes-sum-1"
+VERSION = "pfedes-sum-2"
 KEY_BYTES = 32
 NONCE_BYTES = 16
 MOST_MEMBERS = 1024  # with a weight below 2^24 and numbers below 2^24 their sum is below 2^58
@@ -53,9 +53,14 @@ def check_members(members: Sequence[Ready]) -> None:
             raise WireError(f"{member.name!r:.100} has a key or nonce of another length")
 
 
-def digest_of(run: str, round: int, members: Sequence[Ready]) -> bytes:
-    """T, which binds everything that the members mask to one set of them."""
-    tree = [VERSION, run, round, [[m.name, m.key.hex(), m.nonce.hex()] for m in members]]
+def digest_of(run: str, round: int, members: Sequence[Ready], asked: str) -> bytes:
+    """T, which binds everything that the members mask to one set of them.
+
+    `asked` is what every member knows itself of what it was asked for. If a coordinator asks some
+    for something else, so that they add next to nothing and the sum is another's value, they have
+    another T: their masks do not cancel, and nobody opens.
+    """
+    tree = [VERSION, run, round, asked, [[m.name, m.key.hex(), m.nonce.hex()] for m in members]]
     return hashlib.sha256(json.dumps(tree).encode()).digest()
 
 

@@ -66,6 +66,7 @@ class Account(Section):
 
     nonce: str
     value: str  # its digest: one nonce stands for one value
+    asked: str  # the digest of what it is the answer to, which must be the same for all members
     attempts: dict[str, MaskedSet]
     opened: str = ""  # the digest of the one set that was opened
 
@@ -84,20 +85,23 @@ class Member:
         """The public half of the member's key for this run."""
         return self._key().public_key().public_bytes_raw()
 
-    def ready(self, round: int, values: Integers) -> bytes:
+    def ready(self, round: int, values: Integers, asked: str) -> bytes:
         """The nonce that stands for the member's value in a round, drawn when it is new.
 
-        A value that was made anew and is another has another nonce: what was masked for the one
-        before can no longer be opened.
+        It will only be in a sum with those who were `asked` for the same. A value that was made
+        anew and is another has another nonce: what was masked for the one before can no longer be
+        opened.
         """
         self._check_order(round)
         account = self._account(round)
-        if account is not None and account.value == _digest(values):
+        same = account is not None and (account.value, account.asked) == (_digest(values), asked)
+        if account is not None and same:
             return bytes.fromhex(account.nonce)
         if account is not None and account.opened:
             raise RefusedError(f"the sum of round {round} was opened, with another value")
         nonce = os.urandom(NONCE_BYTES)
-        self._write(round, Account(nonce=nonce.hex(), value=_digest(values), attempts={}))
+        account = Account(nonce=nonce.hex(), value=_digest(values), asked=asked, attempts={})
+        self._write(round, account)
         return nonce
 
     def mask(
@@ -113,8 +117,8 @@ class Member:
         `known` are the keys that the member trusts by name; it takes part in no sum of fewer than
         `least`. For the same members the answer is the same, bit for bit.
         """
-        digest = digest_of(self.run, round, members)
         account = self._account_for(round, values)
+        digest = digest_of(self.run, round, members, account.asked)
         place = self._check(bytes.fromhex(account.nonce), members, known, least)
         _check_open(round, account, digest)
         if digest.hex() not in account.attempts and len(account.attempts) >= MOST_SETS:
@@ -129,6 +133,13 @@ class Member:
             self._write(round, account.model_copy(update={"attempts": attempts}))
         hidden = masked(values, bytes.fromhex(attempt.seed), place, secrets, digest)
         return Masked(hidden, tuple(map(_from_text, attempt.shares)))
+
+    def digest(self, round: int, members: Sequence[Ready]) -> bytes:
+        """T of these members, by what the member itself was asked for."""
+        account = self._account(round)
+        if account is None:
+            raise RefusedError(f"nothing is ready for the sum of round {round}")
+        return digest_of(self.run, round, members, account.asked)
 
     def open(self, round: int, digest: bytes, sealed: Sequence[bytes]) -> tuple[bytes, ...]:
         """The member's share of every member's seed, in their order, for one set and no other.

@@ -92,8 +92,7 @@ class FlareFleet:
         self._final: set[str] = set()  # whose refusals nothing can change in this job
         self._expected: dict[str, WireSpec] = {}
         self._tasks: Sequence[Task] = ()
-        least, timeout = config.privacy.least, config.federation.timeout
-        self._sums = SecureSums(layout, self._ask_members, least, timeout)
+        self._sums = SecureSums(layout, self._ask_members, settled)
         self._sums.forget(but=self.next)
 
     def expected(self, site: str) -> WireSpec:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pfedes.config import Config
 from pfedes.core.payload import Payload, decode, encode
 from pfedes.core.protocol import Reply, Task
 from pfedes.core.wire import WireSpec
@@ -14,6 +15,7 @@ from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.sum_messages import (
     SumEntry,
     SumRequest,
+    asked_for,
     masked_in,
     masked_spec,
     opened_in,
@@ -44,12 +46,12 @@ class AwayError(Exception):
 class SecureSums:
     """The secure sums of a federation's run, one file each in `sums/`."""
 
-    def __init__(self, layout: Layout, ask: AskMembers, least: int, timeout: float) -> None:
-        """Who does not open is asked again for `timeout` seconds."""
+    def __init__(self, layout: Layout, ask: AskMembers, config: Config) -> None:
+        """Who does not open is asked again for `federation.timeout` seconds."""
         self._layout = layout
         self._ask = ask
-        self._least = least
-        self._timeout = timeout
+        self._config = config
+        self._timeout = config.federation.timeout
 
     def selected(self, run: str, round: int) -> list[str]:
         """Whose sum of this round was sealed before the server ended: nobody else can be in it."""
@@ -78,10 +80,12 @@ class SecureSums:
     def total(self, tasks: Sequence[Task], replies: Sequence[Reply], size: int) -> Total:
         """The sum of what these participants have ready; a WireError if there is none."""
         run, round = tasks[0].run, tasks[0].round
-        collector = self._sealed(round) or Collector(self._place(round), run, round, size)
+        asked = asked_for(self._config, tasks[0])
+        place = self._place(round)
+        collector = self._sealed(round) or Collector(place, run, round, asked, size)
         by_reply = {reply.client: reply for reply in replies}
         by_task = {task.client: task for task in tasks}
-        exchange = _Exchange(self._layout, self._ask, run, round, size, by_reply)
+        exchange = _Exchange(self._layout, self._ask, collector, by_reply)
         waiting = _Waiting(self._layout, collector, time.monotonic() + self._timeout)
 
         def attached(names: Sequence[str]) -> dict[str, str]:
@@ -91,7 +95,7 @@ class SecureSums:
         try:
             return collect(
                 *(collector, ready, exchange),
-                least=self._least,
+                least=self._config.privacy.least,
                 attached=attached,
                 waiting=waiting,
             )
@@ -119,14 +123,12 @@ class _Exchange:
         self,
         layout: Layout,
         ask: AskMembers,
-        run: str,
-        round: int,
-        size: int,
+        collector: Collector,
         replies: Mapping[str, Reply],
     ) -> None:
         self._layout = layout
         self._ask = ask
-        self._run, self._round, self._size = run, round, size
+        self._collector = collector
         self._replies = replies
         self.silent: set[str] = set()  # who was asked last, and did not answer
 
@@ -134,8 +136,11 @@ class _Exchange:
         entries = [self._entry(member) for member in members]
         messages = {m.name: self._request(m.name).to_mask(entries) for m in members}
         self.silent = set(messages)
-        for name, answer in self._ask(messages, masked_spec(self._size, len(members))):
+        for name, answer in self._ask(messages, masked_spec(self._collector.size, len(members))):
             self.silent.discard(name)
+            if answer.meta["set"] != self._collector.digest.hex():
+                log.warning("%s is not in the sum: it was asked for something else", name)
+                continue
             yield name, masked_in(answer)
 
     def open(
@@ -149,7 +154,7 @@ class _Exchange:
             yield name, opened_in(answer)
 
     def _request(self, name: str) -> SumRequest:
-        return SumRequest(name, self._run, self._round)
+        return SumRequest(name, self._collector.run, self._collector.round)
 
     def _entry(self, member: Ready) -> SumEntry:
         meta = self._replies[member.name].payload.meta

@@ -31,7 +31,7 @@ from pfedes.core.scores import Scores
 from pfedes.deploy.participant.standing import Measured, ParticipantRecord
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.participant.sum_part import Identity, SumPart
-from pfedes.deploy.sum_messages import MASK, OPEN
+from pfedes.deploy.sum_messages import MASK, OPEN, asked_for
 from pfedes.deploy.versions import check_versions, own_versions
 from pfedes.errors import ConfigError, DamageError, DiskError, PfedesError, StoreError, WireError
 from pfedes.fleet.messages import MEASURES, Answer, from_answer, to_task
@@ -88,6 +88,7 @@ class ParticipantHandler:
             least = max(promised.least, participant.limits.co_participants + 1)
             self._sums = SumPart(participant, identity, least, place)
         self._worker: Worker | None = None
+        self._terms = Config()
         self._is_enrolled = False
         self._sends_parameters = False
         self._metric: Metric = "accuracy"
@@ -145,7 +146,7 @@ class ParticipantHandler:
             self.seat.write_last(task.download)
             answer = replace(answer, payload=self._without_own(answer.payload))
             if self._sums is not None:
-                answer = self._sums.in_place_of(answer)
+                answer = self._sums.in_place_of(answer, asked_for(self._terms, task))
         return answer
 
     def _check_account(self, task: Task) -> None:
@@ -185,6 +186,7 @@ class ParticipantHandler:
         if not config.privacy.keeps(self.promised):
             raise ConfigError("[privacy] is not that of the kit: ask for a new one, and look")
         self._check_seed()
+        self._terms = config  # as the coordinator has them, before a seed of one's own
         if self.participant.own_seed:
             config = config.model_copy(update={"seed": self.seat.own_seed()})
         self.stop()

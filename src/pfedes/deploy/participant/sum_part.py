@@ -22,7 +22,7 @@ from pfedes.deploy.sum_messages import (
 from pfedes.errors import DamageError, RefusedError
 from pfedes.files import read
 from pfedes.securesum.credentials import Peers, sign_key
-from pfedes.securesum.masking import Integers, digest_of
+from pfedes.securesum.masking import Integers
 from pfedes.securesum.member import Member
 from pfedes.store.client_store import ClientStore
 
@@ -61,8 +61,11 @@ class SumPart:
         self.directory = directory
         self.peers = Peers(directory / "peers.json", participant.peers)
 
-    def in_place_of(self, summand: Reply) -> Reply:
-        """What leaves at first: that the summand is ready, under a nonce and a signed key."""
+    def in_place_of(self, summand: Reply, asked: str) -> Reply:
+        """What leaves at first: that the summand is ready, under a nonce and a signed key.
+
+        `asked` is the digest of what it answers: see `asked_for`.
+        """
         meta = summand.payload.meta
         run, round = str(meta["run"]), int(str(meta["round"]))
         member = self._member(run)
@@ -70,7 +73,7 @@ class SumPart:
         identity = self.identity
         signature = sign_key(identity.key, identity.authority, run, member.name, member.key)
         ready: dict[str, Value] = {
-            "nonce": member.ready(round, values).hex(),
+            "nonce": member.ready(round, values, asked).hex(),
             "sum_key": member.key.hex(),
             "sum_signature": base64.b64encode(signature).decode(),
         }
@@ -101,8 +104,9 @@ class SumPart:
         if stored is None:
             raise RefusedError(f"round {round} was not done for a secure sum")
         masked = member.mask(round, stored.numpy(), members, known, self.least)
-        digest = digest_of(member.run, round, members)
-        return self._reply(round, len(members), digest, Payload(masked_message(masked)))
+        return self._reply(
+            round, len(members), member.digest(round, members), Payload(masked_message(masked))
+        )
 
     def _reply(self, round: int, members: int, digest: bytes, payload: Payload) -> Reply:
         said: dict[str, Value] = {"noted": round, "members": members, "set": digest.hex()}
