@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pfedes import Federation, open_run
+from pfedes import Config, Federation, Run, open_run
 from running import contents, result, small
 
 SETTINGS: dict[str, Any] = {
@@ -39,12 +39,9 @@ def before_every_step(look: Callable[[str, tuple[Any, ...]], None]) -> Iterator[
         yield
 
 
-def test_a_crash_before_any_step_on_the_disk_costs_nothing(tmp_path: Path) -> None:
-    """A copy of the directory is what a process leaves that is killed at this moment.
-
-    Dozens of small runs that continue take the time.
-    """
-    run, crashes = tmp_path / "straight" / "run", tmp_path / "crashes"
+def left_by_crashes(config: Config, place: Path) -> tuple[Run, list[Path]]:
+    """A run, and what was there before each of its steps on the disk."""
+    run, crashes = place / "straight" / "run", place / "crashes"
     left: dict[str, Path] = {}
 
     def look(step: str, args: tuple[Any, ...]) -> None:
@@ -53,15 +50,34 @@ def test_a_crash_before_any_step_on_the_disk_costs_nothing(tmp_path: Path) -> No
 
     run.parent.mkdir()
     with before_every_step(look):
-        straight = result(Federation(small(**SETTINGS), out=run).run())
-    assert len(left) > 30
+        straight = Federation(config, out=run).run()
+    # Else nothing was begun, and hidden files beside its place are in nobody's way.
+    return straight, [copy / "run" for copy in left.values() if (copy / "run").exists()]
+
+
+def test_a_crash_before_any_step_on_the_disk_costs_nothing(tmp_path: Path) -> None:
+    """A copy of the directory is what a process leaves that is killed at this moment.
+
+    Dozens of small runs that continue take the time.
+    """
+    straight, left = left_by_crashes(small(**SETTINGS), tmp_path)
+    assert len(left) > 20
     rounds = set()
-    for crashed in left.values():
-        if not (crashed / "run").exists():
-            continue  # nothing was begun, and hidden files beside its place are in nobody's way
-        rounds.add(open_run(crashed / "run").manifest.round)
-        assert result(Federation.resume(crashed / "run").run()) == straight, crashed.name
+    for crashed in left:
+        rounds.add(open_run(crashed).manifest.round)
+        assert result(Federation.resume(crashed).run()) == result(straight), crashed
     assert rounds == {0, 1, 2}
+
+
+def test_a_crash_with_noise_gives_the_same_bits_and_charges_nobody_twice(tmp_path: Path) -> None:
+    """A score of small runs that continue take the time."""
+    noise = {"privacy__mode": "central", "privacy__noise": 1.0, "train__rounds": 1}
+    straight, left = left_by_crashes(small(**{**SETTINGS, **noise}), tmp_path)
+    assert len(left) > 12
+    for crashed in left:
+        resumed = Federation.resume(crashed).run()
+        assert result(resumed) == result(straight), crashed
+        assert resumed.summary["privacy"]["releases"] == [1, 1]
 
 
 def test_what_is_renamed_is_on_the_disk_before_and_its_name_right_after(tmp_path: Path) -> None:

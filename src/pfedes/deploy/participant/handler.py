@@ -186,7 +186,7 @@ class ParticipantHandler:
         if not config.privacy.keeps(self.promised):
             raise ConfigError("[privacy] is not that of the kit: ask for a new one, and look")
         self._check_seed()
-        self._terms = config  # as the coordinator has them, before a seed of one's own
+        self._terms = config  # as the coordinator has them, with its seed
         if self.participant.own_seed:
             config = config.model_copy(update={"seed": self.seat.own_seed()})
         self.stop()
