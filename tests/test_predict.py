@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from PIL import Image
 import pfedes.data.readers.images
 from commands import command, refused
 from pfedes import DataError, Federation, PersonalModel, Run, StoreError, cli, open_run
-from pfedes.cli.predict import _printable
 from pfedes.core.payload import Payload, encode, read_payload
 from pfedes.data import sources
 from pfedes.data.readers.images import open_picture
 from pfedes.errors import DamageError
+from pfedes.export.model import read_image
 from pfedes.export.model_files import export_model
+from pfedes.formatting import plain
 from pfedes.store.run_store import KEPT_DATA, RunStore
 from running import small
 
@@ -315,4 +317,26 @@ def test_one_client_needs_no_name_and_may_be_new(
 
 
 def test_names_that_a_terminal_would_obey() -> None:
-    assert _printable("a\x1b[2Jb\n\udcff.png") == "a?[2Jb??.png"
+    assert plain("a\x1b[2Jb\n\udcff.png") == "a?[2Jb??.png"
+
+
+def test_no_picture_starts_a_program(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostScript, whatever its file is called, is what Pillow has Ghostscript draw."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    (place / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path / 'it-ran'}\n")
+    (place / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(place), prepend=os.pathsep)
+    script = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    (tmp_path / "cat.png").write_text(script)
+    assert "cannot be read as a picture" in refused(
+        "predict", str(made), "--client", CLIENT, str(tmp_path / "cat.png")
+    )
+    with pytest.raises(OSError, match="cannot identify"):
+        read_image(tmp_path / "cat.png", {"shape": [3, 8, 8]})
+    # Nor where somebody else opens it, as the reader of Hugging Face's data sets does.
+    with Image.open(tmp_path / "cat.png") as opened, pytest.raises(OSError, match="Ghostscript"):
+        opened.load()
+    assert not (tmp_path / "it-ran").exists()

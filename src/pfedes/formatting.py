@@ -1,4 +1,6 @@
-"""Numbers as people read them."""
+"""Numbers and foreign words as people read them."""
+
+from math import isfinite
 
 WITHHELD = "withheld"
 """What stands for a number that participants of a federation keep to themselves."""
@@ -50,8 +52,15 @@ def listed(names: list[str], most: int) -> str:
     return ", ".join([*names[:most], *more])
 
 
+def plain(text: str) -> str:
+    """What a terminal shows, and does not obey: names may come from anybody."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def clock(seconds: float) -> str:
     """A time as people read it."""
+    if not isfinite(seconds):  # of a damaged row
+        return "-"
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d} min"

@@ -15,6 +15,7 @@ from pfedes.cli._lazy import LazyGroup
 from pfedes.cli._signals import Interrupted
 from pfedes.errors import PfedesError
 from pfedes.fleet.early import dismiss
+from pfedes.formatting import plain
 from pfedes.version import __version__
 
 DEBUG = "--debug"
@@ -100,5 +101,5 @@ def _show_log(*, debug: bool) -> None:
 
 def _complain(message: str, code: int = 2) -> int:
     with suppress(OSError):  # the terminal may be closed
-        print("pfedes:", " ".join(message.split()), file=sys.stderr)
+        print("pfedes:", plain(" ".join(message.split())), file=sys.stderr)
     return code

@@ -14,7 +14,7 @@ from pfedes.cli._model import chosen_model
 from pfedes.cli._options import Best, ClientName, MovedData, RunDirectory, TrustCode
 from pfedes.errors import ConfigError, DiskError
 from pfedes.files import publish
-from pfedes.formatting import listed, percent
+from pfedes.formatting import listed, percent, plain
 from pfedes.results.classwise import one_class_words
 from pfedes.results.personal import PersonalModel, Prediction
 from pfedes.results.table import Table
@@ -138,9 +138,9 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
     before = None
     for file, label, probability, flags in found:
         again = file == before
-        row = ["" if again else _printable(file), _printable(label), percent(probability)]
+        row = ["" if again else plain(file), plain(label), percent(probability)]
         if personal.table is not None:
-            row.append("" if again else _printable("; ".join(flags)))
+            row.append("" if again else plain("; ".join(flags)))
         table.add_row(*row)
         before = file
     output().print(table)
@@ -150,8 +150,8 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
     output().print(
         f"by {facts.client}'s {facts.architecture} after round {facts.round}: "
         f"{percent(facts.scores.accuracy)} right on its own test samples; "
-        f"{f'the model {_printable(warning)}; ' if warning else ''}trained on "
-        f"{len(known)} of {all_of_them} classes ({_printable(listed(known, MOST_CLASSES))})",
+        f"{f'the model {plain(warning)}; ' if warning else ''}trained on "
+        f"{len(known)} of {all_of_them} classes ({plain(listed(known, MOST_CLASSES))})",
         soft_wrap=True,
     )
 
@@ -176,8 +176,3 @@ def _as_json(found: Sequence[Prediction], flagged: bool) -> str:
 def _text(name: str) -> str:
     """Names of files may hold bytes that are no text."""
     return name.encode(errors="replace").decode()
-
-
-def _printable(name: str) -> str:
-    """What a terminal shows, and does not obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 HERE = Path(__file__).parent
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # none starts a program
 
 
 class CNN(nn.Module):
@@ -138,7 +139,7 @@ def read_image(image: Path | str | Image.Image, config: dict[str, Any]) -> Tenso
     if channels not in (1, 3):
         raise ValueError(f"the network takes {channels} channels, and an image has 1 or 3")
     if not isinstance(image, Image.Image):
-        with Image.open(image) as opened:
+        with Image.open(image, formats=FORMATS) as opened:
             return read_image(opened, config)
     kind = image.format  # which is lost when it is turned
     image = ImageOps.exif_transpose(image)  # as it was in training

@@ -12,6 +12,7 @@ from pfedes.core.protocol import Failure, FailureCode, Reply, Task
 from pfedes.core.scores import Scores
 from pfedes.errors import WireError
 from pfedes.fleet.allow_list import reply_spec, told_card
+from pfedes.formatting import plain
 from pfedes.methods.base import Method, Received
 
 LARGEST_CHANGE = 1e15  # nobody learns so much; squared it is still far from overflowing
@@ -126,5 +127,4 @@ class Admission:
 
 def printable(text: str) -> str:
     """What a client says, fit for a log and a terminal."""
-    line = " ".join(text.split())[:LONGEST_REASON]
-    return "".join(character if character.isprintable() else "?" for character in line)
+    return plain(" ".join(text.split())[:LONGEST_REASON])

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageOps
 
 from pfedes.data.dataset import Images
 from pfedes.errors import DataError
@@ -14,10 +14,18 @@ from pfedes.files import reason
 
 BIG = 64_000_000  # pixels; more is an attack or a mistake
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""What files with these endings hold. Pillow looks at the contents, whatever the ending says, and
+would have some forty decoders try."""
+
 MODES = {1: "L", 3: "RGB"}
 """Channels that a picture can be brought to, and what Pillow calls it."""
 
 DECODING = 3  # part of the cache's keys: pixels never meet those that were decoded otherwise
+
+# No picture starts a program: of PostScript, whatever its file is called, Pillow would have
+# Ghostscript make one. Also where another library opens it.
+EpsImagePlugin.gs_binary = False
 
 # Pillow's remarks on odd files are for who set up logging; nobody else's error gets more lines.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
@@ -58,7 +66,7 @@ def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is odd, and can be read all the same
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
                 return as_array(image, size, channels)
     except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
         raise DataError(f"{path} cannot be read as a picture: {reason(error)}") from None
