@@ -1,6 +1,7 @@
 """What several tests do: small configurations, and comparing what runs left on disk."""
 
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,8 @@ from pfedes.fleet.client_host import ClientHost
 from pfedes.methods.base import MethodConfig
 from pfedes.population.base import Population
 from pfedes.population.partitioned import PartitionedPopulation
+from pfedes.store.manifest import Extent
+from pfedes.store.run_store import RunStore
 
 TIMES = {"seconds"}
 
@@ -128,3 +131,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
         return Failure(task.client, reason) if task.client == "client-0001" else answer(self, task)
 
     monkeypatch.setattr(ClientHost, "answer", sometimes)
+
+
+def with_rows(directory: Path, name: Any, rows: list[dict[str, Any]]) -> None:
+    """Rewrites a metrics file as a forger would: with a manifest that vouches for it."""
+    store = RunStore(directory)
+    manifest = store.manifest()
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (directory / name).write_bytes(data)
+    extent = Extent(length=len(data), crc32=zlib.crc32(data))
+    metrics = {**manifest.metrics, name: extent}
+    store.write_manifest(manifest.model_copy(update={"metrics": metrics}))

@@ -24,7 +24,7 @@ from pfedes import CNN, Federation, ModelError, PersonalModel, StoreError, cli, 
 from pfedes.core.samples import Normaliser
 from pfedes.data.readers.images import open_picture
 from pfedes.export import onnx
-from pfedes.export.card import _cell, _interval
+from pfedes.export.card import _cell, _interval, card
 from pfedes.export.model_files import export_model
 from pictures import KINDS
 from running import partitioned, small
@@ -138,6 +138,17 @@ def test_the_card(made: Path, personal: PersonalModel, tmp_path: Path) -> None:
     assert "It answered 1 round with 443 numbers" in (best / "README.md").read_text()
     weights = [(Path(place) / "model.safetensors").read_bytes() for place in ("out", "best")]
     assert weights[0] != weights[1]
+
+
+def test_what_a_strangers_run_says_of_itself_is_no_markup(personal: PersonalModel) -> None:
+    forged: dict[str, Any] = {
+        key: f"1\n# <b>{key}</b>" for key in ("pfedes", "commit", "torch", "data_digest")
+    }
+    facts = replace(personal.facts, **forged)
+    text = card(replace(personal, facts=facts), 16, None)
+    assert "<b>" not in text
+    assert "\n# <" not in text
+    assert text.count(r"# \<b\>commit\</b\>") == 1
 
 
 def test_the_header_of_the_card(personal: PersonalModel) -> None:

@@ -1,6 +1,7 @@
 """A federation's directory from a stranger: to look at it runs none of what lies in it."""
 
 import json
+import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,13 +18,15 @@ from cryptography.x509.oid import NameOID
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.hci.client.config import secure_load_admin_config
 
-from commands import command
+from commands import command, complaint
 from pfedes import ConfigError
 from pfedes.config import stored_config
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.session import open_session
 from pfedes.deploy.names import ADMIN
+from pfedes.errors import DamageError
 from pfedes.watch.coordinator import federation_view
+from pfedes.watch.watcher import Watcher
 
 YEAR = timedelta(days=365)
 
@@ -99,3 +102,38 @@ def test_nor_does_a_session_with_its_server(trap: Path, monkeypatch: pytest.Monk
     layout.config.write_text(layout.config.read_text().replace("localhost", "a b"))
     with pytest.raises(ConfigError):
         open_session(layout, stored_config(layout.config), 0.1)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"ada": {"count": "x"}}', "[1, 2]", "{", "9" * 400])
+def test_what_is_damaged_is_named_and_leaves_the_others_alone(trap: Path, content: str) -> None:
+    whole = trap.parent / "whole"
+    shutil.copytree(trap, whole)
+    names = {name: trap / f"{name}.json" for name in ("strikes", "refused", "revoked")}
+    for file in names.values():
+        file.write_text(content)
+        line = complaint(command("status", str(trap)))
+        assert f"{file} is damaged" in line
+        file.unlink()
+    names["strikes"].write_text(content)
+    watcher = Watcher([trap, whole])
+    watcher.read_runs()
+    watcher.ask_federations()
+    people = {entry.federation: entry.people for entry in watcher.entries.values()}
+    damaged, other = people[trap], people[whole]
+    assert damaged is not None
+    assert "is damaged" in " ".join(damaged.warnings)
+    assert other is not None
+    assert [cells[0][0] for cells in other.people] == ["ada"]
+
+
+@pytest.mark.parametrize("file", ["presence", "awaited"])
+def test_so_is_what_the_servers_processes_tell_each_other(trap: Path, file: str) -> None:
+    (trap / f"{file}.json").write_text('{"round": "x"}')
+    with pytest.raises(DamageError, match=f"{file}.json is damaged"):
+        getattr(Layout(trap), file)()
+
+
+def test_nothing_that_is_shown_commands_the_terminal(trap: Path) -> None:
+    (trap / "refused.json").write_text(json.dumps({"ada": "\x1b]0;owned\x07"}))
+    done = command("status", str(trap))
+    assert "?]0;owned?" in done.stdout

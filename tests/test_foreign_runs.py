@@ -18,11 +18,12 @@ from pfedes import Federation, Participant, StoreError, cli, configure, open_run
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.files import read
 from pfedes.reproduction.record import Record
+from pfedes.store.run_store import RunStore
 from pfedes.store.trust import check_code, remember
 from pfedes.sweep.cells import Cell
 from pfedes.sweep.execute import run_cells
 from pictures import picture
-from running import small
+from running import small, with_rows
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EVIL = """
@@ -305,3 +306,40 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
     for path in (pipe, endless):
         with pytest.raises(StoreError, match="cannot be read: it is not a regular file"):
             read(path)
+
+
+def test_a_number_that_no_run_has(tmp_path: Path, execute: Execute) -> None:
+    """JSON holds numbers of any length, which are no number any more once they are printed."""
+    Federation(small(train__rounds=1, runtime__report=False), out=tmp_path / "run").run()
+    store = RunStore(tmp_path / "run")
+    (row,) = store.rows("rounds.jsonl", store.manifest())
+    with_rows(tmp_path / "run", "rounds.jsonl", [{**row, "floats_up": 10**400}])
+    code, said = execute("report", str(tmp_path / "run"))
+    assert (code, len(said.strip().splitlines())) == (2, 1)
+    assert "rounds.jsonl is damaged: a number of 401 digits" in said
+    with_rows(tmp_path / "run", "rounds.jsonl", [{**row, "seconds": float("inf")}])
+    assert execute("report", str(tmp_path / "run"))[0] == 0
+
+
+def test_no_line_of_a_strangers_commands_the_terminal(tmp_path: Path, execute: Execute) -> None:
+    place = foreign(tmp_path, lambda text: text.replace("conv = 1", ""))
+    hidden = place.rename(tmp_path / "run\x1b[2J")
+    (hidden / "config.toml").unlink()
+    code, said = execute("report", str(hidden))
+    assert code == 2
+    assert "run?[2J" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("line", [{"floats": "x"}, {"floats": 10**400}, {"values": 3}])
+def test_a_participants_list_from_a_stranger(
+    line: dict[str, Any], tmp_path: Path, execute: Execute
+) -> None:
+    place = Path(shutil.copytree(FIXTURES / "state", tmp_path / "state"))
+    whole = {"kind": "answer", "floats": 3, "values": {}}
+    with (place / "sent.jsonl").open("a") as file:
+        file.write(json.dumps({**whole, **line}) + "\n")
+    for words in (["status", str(place)], ["predict", str(place), picture(), "--trust-code"]):
+        code, said = execute(*words)
+        assert (code, len(said.strip().splitlines())) == (2, 1)
+        assert "sent.jsonl is damaged" in said

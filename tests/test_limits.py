@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from commands import command
 from guests import ada, enrolled, task, terms
@@ -20,6 +21,7 @@ from pfedes.deploy.participant.handler import ParticipantHandler
 from pfedes.errors import ConfigError
 from pfedes.fleet.client_host import host_of
 from pfedes.fleet.messages import from_task
+from pfedes.methods._firing import Rare
 from pfedes.population.consent import Consent
 from pfedes.population.simulation import Simulation
 from pfedes.store.client_store import ClientStore
@@ -78,6 +80,22 @@ def test_no_row_of_a_table_is_stolen(tmp_path: Path) -> None:
         read = change["fc1.weight"][0] / change["fc1.bias"][0]
         found[name] = bool((read - target).abs().max() < 0.1 * target.abs().max())
     assert found == {"free": True, "guarded": False}
+
+
+def test_what_stays_as_received() -> None:
+    """A unit that few samples wake, and what listens to it: that, too, would tell of the few."""
+    one, two = nn.Linear(2, 3), nn.Linear(3, 2)
+    extractor = nn.Sequential(one, nn.ReLU(), two)
+    received = {key: tensor.clone() for key, tensor in extractor.state_dict().items()}
+    with torch.no_grad():
+        for values in extractor.parameters():
+            values.add_(1)  # what was learned
+    Rare({"0": torch.tensor([False, True, False])}, received).put_back(extractor)
+    learned = {key: (t - received[key]).round() for key, t in extractor.state_dict().items()}
+    assert learned["0.weight"].tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert learned["0.bias"].tolist() == [1, 0, 1]
+    assert learned["2.weight"].tolist() == [[1, 0, 1], [1, 0, 1]]
+    assert learned["2.bias"].tolist() == [1, 1]
 
 
 def refusals(limits: Limits | None = None, **settings: Any) -> list[str]:

@@ -128,6 +128,17 @@ def test_files_of_arrays_that_will_not_do(
         read(f"npz:{path}")
 
 
+def test_an_archive_that_is_damaged_anywhere_is_one_line(tmp_path: Path) -> None:
+    """Besides numpy, what unpacks it has kinds of errors of its own."""
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, train_images=np.arange(999) % 251)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 15]) + whole[place + 1 :])
+        with pytest.raises(DataError):  # an array is missing at least
+            read(f"npz:{path}")
+
+
 def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(DataError, match=r"is not an .npz file|cannot be read"):

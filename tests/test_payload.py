@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pfedes import Payload, WireError
-from pfedes.core.payload import Max, TensorSpec, decode, encode, forms_in
+from pfedes.core.payload import LARGEST_HEADER, Max, TensorSpec, decode, encode, forms_in
 from pfedes.core.wire import Group, WireSpec, required
 
 
@@ -166,6 +166,7 @@ def test_a_failure_is_read_though_an_upload_was_expected() -> None:
         b'{"w": {"dtype": "F8_E4M3", "shape": [2]}}',
         b'{"w": {"dtype": "F32", "shape": ["x"]}}',
         b'{"w": {"dtype": "F32", "shape": [' + b"9" * 5000 + b"]}}",
+        b'{"w": {"dtype": "F32", "shape": [2]}}' + b" " * LARGEST_HEADER,
     ],
 )
 def test_headers_that_are_none(header: bytes) -> None:

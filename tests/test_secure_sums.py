@@ -316,6 +316,7 @@ def test_a_malformed_request_to_open_is_refused(tmp_path: Path) -> None:
     for meta, tensors in (
         ({"set": "x"}, good.tensors),
         ({"set": 3}, good.tensors),
+        ({"round": 10**300}, good.tensors),
         ({}, {}),
         ({}, {"shares": torch.zeros(4, 93, dtype=torch.uint8)}),
         ({}, {"shares": torch.zeros(4, 94)}),

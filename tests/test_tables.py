@@ -6,6 +6,7 @@ import os
 import random
 import runpy
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pfedes.config import stored_config
 from pfedes.config.federation import FederationConfig
 from pfedes.config.participant import Participant
 from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess, canonical
-from pfedes.data.tables import TableConfig, columns_of, fitted
+from pfedes.data.tables import TableConfig, columns_of, fitted, read_table
 from pfedes.errors import ConfigError, DamageError, DataError, PfedesError
 from pfedes.export.model_files import export_model
 from pfedes.population.own_data import own_data
@@ -365,6 +366,54 @@ def test_the_stored_preprocessing_is_the_one_that_is_used(run: Path, tmp_path: P
     place.write_text("{}")
     with pytest.raises(DamageError, match=r"preprocess\.json is damaged"):
         open_run(tmp_path / "copy").personal("va")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"numbers": [{"std": 0.0}]},
+        {"numbers": [{"mean": float("nan")}]},
+        {"numbers": [{"mean": "x"}]},
+        {"numbers": [{"name": 7}]},
+        {"order": ["age"]},
+        {"missing": [3]},
+        {"others": 3},
+    ],
+    ids=str,
+)
+def test_preprocessing_that_no_table_gives_is_refused(
+    run: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """It may come from a stranger: a division by zero would be a traceback."""
+    shutil.copytree(run, tmp_path / "copy")
+    (place,) = (tmp_path / "copy").glob("state/clients/va/*/preprocess.json")
+    stored = json.loads(place.read_text())
+    first, *others = stored["numbers"]
+    columns = [first | change for change in changes.get("numbers", [{}])]
+    place.write_text(json.dumps({**stored, **changes, "numbers": [*columns, *others]}))
+    with pytest.raises(DamageError, match=r"preprocess\.json is damaged"):
+        open_run(tmp_path / "copy").personal("va")
+
+
+def test_preprocessing_of_another_model_is_refused(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    (place,) = (tmp_path / "copy").glob("state/clients/va/*/preprocess.json")
+    stored = json.loads(place.read_text())
+    stored["categories"][0]["levels"].append("9")
+    place.write_text(json.dumps(stored))
+    with pytest.raises(DamageError, match="the table of va becomes"):
+        open_run(tmp_path / "copy").personal("va")
+
+
+def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
+    """Arrow has kinds of errors of its own."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"age": list(range(9))}), path)
+    whole = path.read_bytes()
+    for place in range(len(whole) - 70, len(whole)):  # where the columns' types stand
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 15]) + whole[place + 1 :])
+        with suppress(DataError):
+            read_table(f"parquet:{path}")
 
 
 @pytest.mark.parametrize(

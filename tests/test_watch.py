@@ -1,7 +1,7 @@
 """The live page, without a browser: who is refused, what is read, and how little is sent."""
 
+import asyncio
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ from starlette.testclient import TestClient
 
 from commands import refused
 from pfedes import Federation
-from pfedes.store.manifest import Extent
 from pfedes.store.run_store import RunStore
 from pfedes.watch.bounded import MOST_POINTS, MOST_TEXT, number, text, thinned
-from pfedes.watch.pages import make_app
+from pfedes.watch.pages import _every, make_app
 from pfedes.watch.stream import Stream, encoded
 from pfedes.watch.view import COLUMNS
 from pfedes.watch.watcher import Watcher
-from running import contents, flipped, small
+from running import contents, flipped, small, with_rows
 
 TOKEN = "the-token"
 HERE = "http://127.0.0.1:8123"
@@ -42,17 +41,6 @@ def watched(*directories: Path) -> tuple[Watcher, str]:
     watcher = Watcher(directories)
     watcher.read_runs()
     return watcher, next(iter(watcher.entries), "")
-
-
-def with_rows(directory: Path, name: Any, rows: list[dict[str, Any]]) -> None:
-    """Rewrites a metrics file as a forger would: with a manifest that vouches for it."""
-    store = RunStore(directory)
-    manifest = store.manifest()
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    (directory / name).write_bytes(data)
-    extent = Extent(length=len(data), crc32=zlib.crc32(data))
-    metrics = {**manifest.metrics, name: extent}
-    store.write_manifest(manifest.model_copy(update={"metrics": metrics}))
 
 
 @pytest.mark.parametrize("path", ["/", "/events", "/wrong/", "/wrong/events", "//events", "/%ff/"])
@@ -245,3 +233,27 @@ def test_a_run_that_is_removed_disappears(tmp_path: Path) -> None:
 def test_wrong_arguments_are_one_line() -> None:
     assert "no directory" in refused("watch", "nowhere")
     assert "no directory" in refused("watch")
+
+
+def test_a_look_that_fails_is_not_the_last() -> None:
+    """A page that no longer follows anything looks as if nothing happened."""
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            raise PermissionError("closed for a moment")
+        if len(looks) == 3:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(_every(0.0, look))
+    assert looks == [0, 1, 2]
+
+
+def test_no_run_has_so_many_rounds_that_a_browser_counts_for_ever(tmp_path: Path) -> None:
+    Federation(small(train__rounds=1), out=tmp_path / "run").run()
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 1\n", f"rounds = 1{'0' * 400}\n"))
+    watcher, id = watched(tmp_path / "run")
+    assert "train.rounds" in watcher.entries[id].view.problem

@@ -20,6 +20,7 @@ Buffer = bytes | memoryview | PickleBuffer
 
 
 BLOCK = 2**16  # bytes that are looked through at a time
+MOST_DIGITS = 30  # of a whole number in JSON: none of ours has more, and a float holds it
 
 
 def write_atomically(path: Path, data: Buffer, *, mode: int = 0o600) -> None:
@@ -217,9 +218,15 @@ def read(path: Path) -> bytes:
 def parse_json(path: Path, data: bytes) -> Any:
     """What a file's bytes say, or the line that names the file."""
     try:
-        return json.loads(data)
+        return json.loads(data, parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
         raise DamageError(f"{path} is damaged: {error}") from None
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
 
 
 def existing(path: Path) -> Path:

@@ -1,9 +1,15 @@
 """The base of every configuration section, and what is wrong with one in words."""
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from pfedes.errors import unknown
+from pfedes.errors import DamageError, unknown
+from pfedes.files import parse_json, read
+
+T = TypeVar("T")
 
 
 class Section(BaseModel):
@@ -16,6 +22,16 @@ class Section(BaseModel):
         populate_by_name=True,  # `lambda` is no name in Python: fields may have an alias
         serialize_by_alias=True,
     )
+
+
+def read_as(form: TypeAdapter[T], path: Path, otherwise: T) -> T:
+    """What a JSON file holds, in this form; `otherwise` where there is none. Else a DamageError."""
+    if not path.exists():
+        return otherwise
+    try:
+        return form.validate_python(parse_json(path, read(path)))
+    except ValidationError as error:
+        raise DamageError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
 
 
 def unknown_fields(error: ValidationError) -> str:

@@ -15,7 +15,7 @@ from pfedes.section import Section
 class TrainConfig(Section):
     """How long, with whom, and how clients learn."""
 
-    rounds: int = Field(10, ge=1, description="T, the number of communication rounds")
+    rounds: int = Field(10, ge=1, lt=10**9, description="T, the number of communication rounds")
     participation: float = Field(1.0, gt=0, le=1, description="C, the share of clients per round")
     epochs: int = Field(2, ge=1, description="E, local epochs of a client's model in a round")
     batch_size: int = Field(64, ge=1, description="B, samples per step")

@@ -75,6 +75,9 @@ RESERVED_META = frozenset({*REPLY_META, *MEMBER_META}) | {
 SUMMAND = "sum"
 """The one tensor that a client has for a sum: its change in whole numbers, and its weight."""
 
+LAST_ROUND = 10**9
+"""A round's number is part of file names, and is remembered."""
+
 WITHHELD = frozenset({"flops", "seconds"})
 """Of these, what always stays with a participant that joined over a network.
 

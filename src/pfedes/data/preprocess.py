@@ -88,8 +88,9 @@ class Preprocess:
 
     @classmethod
     def from_json(cls, text: str) -> "Preprocess":
+        """What `to_json` gave. Raises an error of the kinds that go with a text of another form."""
         tree: dict[str, Any] = json.loads(text)
-        return cls(
+        found = cls(
             numbers=tuple(NumberColumn(**column) for column in tree["numbers"]),
             categories=tuple(
                 CategoryColumn(
@@ -104,6 +105,23 @@ class Preprocess:
             others=tuple(tree["others"]),
             missing=tuple(tree["missing"]),
         )
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raises ValueError for what no table gives: the file may come from anybody."""
+        columns = [column.name for column in self.numbers]
+        columns += [column.name for column in self.categories]
+        levels = [word for column in self.categories for word in (*column.levels, *column.seen)]
+        words = [*columns, *levels, *self.order, *self.others, *self.missing]
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError("a name or a category is no text")
+        if sorted(columns) != sorted(self.order) or len(set(columns)) < len(columns):
+            raise ValueError("its columns are not those of its order, each once")
+        for column in self.numbers:
+            known = [v for v in (column.fill, column.low, column.high) if v is not None]
+            if not all(map(math.isfinite, (column.mean, column.std, *known))) or column.std <= 0:
+                raise ValueError(f"the figures of column {column.name!r} are no usable numbers")
 
     def matched(self, table: Columns) -> None:
         """Raises ValueError if feature columns are missing or there are columns nobody knows."""

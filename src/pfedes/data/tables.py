@@ -102,7 +102,12 @@ def read_table(source: str) -> dict[str, list[str]]:
 def _parquet(path: Path) -> dict[str, list[str]]:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
+    try:
+        table = pq.read_table(path)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # Arrow has kinds of its own
+        raise ValueError(said(error)) from None
     if not table.num_rows:
         raise ValueError("it holds no rows")
     columns = zip(table.column_names, table.columns, strict=True)

@@ -15,13 +15,13 @@ from pfedes.core.payload import Payload
 from pfedes.core.protocol import Task
 from pfedes.core.samples import Normaliser, Preparation
 from pfedes.core.scores import Scores
-from pfedes.core.shapes import Shape
+from pfedes.core.shapes import Shape, described
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.preprocess import Preprocess
 from pfedes.data.readers.arrays import open_numbers
 from pfedes.data.readers.images import is_folder, open_picture, pictures_below
 from pfedes.data.tables import encoded
-from pfedes.errors import DataError, ModelError
+from pfedes.errors import DamageError, DataError, ModelError
 from pfedes.fleet.client_host import host_of, personal_model
 from pfedes.imports import is_own
 from pfedes.population.simulation import Simulation
@@ -222,6 +222,13 @@ def personal_at(
     client, model = restored(simulation, store, task)
     facts = provenance_of(simulation, store, moment, client, scores or client.score(model))
     population = simulation.population
+    # What the weights were trained with, whatever would be learned of the file today.
+    table = store.preprocess(moment.run, name) or population.preprocess(name)
+    if table is not None and client.shape != (len(table.features),):
+        raise DamageError(
+            f"the table of {name} becomes {len(table.features)} numbers, its model takes "
+            f"{described(client.shape)}"
+        )
     return PersonalModel(
         model,
         population.class_names,
@@ -229,6 +236,5 @@ def personal_at(
         client.shape,
         facts,
         partial(population.untrained, name) if is_own(facts.architecture) else None,
-        # What the weights were trained with, whatever would be learned of the file today.
-        store.preprocess(moment.run, name) or population.preprocess(name),
+        table,
     )

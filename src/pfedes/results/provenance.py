@@ -96,7 +96,7 @@ def provenance_of(
         seed=config.seed,
         run=moment.run,
         pfedes=str(about.get("pfedes", "?")),
-        commit=about.get("commit"),
+        commit=str(about["commit"]) if about.get("commit") else None,
         torch=str(about["torch_build"]),
         sent=Sent(
             told=told_by(card),

@@ -65,5 +65,5 @@ def awaited_in(directory: Path) -> list[str]:
         from pfedes.deploy.coordinator.layout import Layout
 
         return Layout(directory).awaited()[1]
-    except (ModuleNotFoundError, PfedesError, KeyError, TypeError):
+    except (ModuleNotFoundError, PfedesError):
         return []

@@ -6,6 +6,7 @@ another origin made it.
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pfedes.watch.stream import Stream, encoded
 from pfedes.watch.watcher import Watcher
+
+log = logging.getLogger(__name__)
 
 READING = 1.0  # seconds between looks at the run directories
 ASKING = 10.0  # seconds between questions to a coordinator's server
@@ -124,7 +127,10 @@ async def _events(stream: Stream, connections: asyncio.Semaphore) -> AsyncIterat
 
 async def _every(seconds: float, work: Callable[[], None]) -> None:
     while True:
-        await asyncio.to_thread(work)
+        try:
+            await asyncio.to_thread(work)
+        except Exception:  # of one look: a directory may be closed to us for a moment
+            log.debug("a look at what is watched failed", exc_info=True)
         await asyncio.sleep(seconds)
 
 

@@ -72,7 +72,7 @@ class Watcher:
         """Asks coordinators' servers who is connected: seconds for each that does not answer."""
         for entry in list(self.entries.values()):
             if entry.federation is not None:
-                people = federation_view(entry.federation)
+                people = _people(entry.federation)
                 if entry.id in self.entries:
                     self.entries[entry.id] = replace(self.entries[entry.id], people=people)
 
@@ -136,6 +136,14 @@ class Watcher:
         if not answered:
             return f"Round {done + 1}: clients at work"
         return f"Round {done + 1}: answers from {listed(answered, 12)}"
+
+
+def _people(directory: Path) -> FederationView:
+    try:
+        return federation_view(directory)
+    except Exception as error:  # as above: one federation must not take the page from the others
+        log.debug("%s cannot be shown", directory, exc_info=True)
+        return FederationView(warnings=(text(f"cannot be read: {error}"),))
 
 
 def _entry(place: Path, top: Path) -> WatchedEntry:

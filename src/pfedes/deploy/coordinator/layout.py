@@ -30,7 +30,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pfedes.files import parse_json, read, write_atomically, writing
+from pydantic import TypeAdapter
+
+from pfedes.files import write_atomically, writing
+from pfedes.section import Section, read_as
 from pfedes.store.lock import alone, is_held
 
 REVOKED = "revoked.json"
@@ -53,6 +56,17 @@ class Presence:
     def waiting(self) -> list[str]:
         """Who is connected and cannot take part before the next job."""
         return [name for name in self.connected if not self.has(name)]
+
+
+class Awaited(Section):
+    """Who has not answered yet in a round."""
+
+    round: int
+    sites: list[str]
+
+
+_PRESENCE, _AWAITED = TypeAdapter(Presence), TypeAdapter(Awaited)
+_REFUSED = TypeAdapter(dict[str, str])
 
 
 class Layout:
@@ -112,20 +126,15 @@ class Layout:
 
     def awaited(self) -> tuple[int, list[str]]:
         """The round that is under way, and who has not answered yet."""
-        if not self.awaited_file.exists():
-            return 0, []
-        tree = parse_json(self.awaited_file, read(self.awaited_file))
-        return tree["round"], tree["sites"]
+        found = read_as(_AWAITED, self.awaited_file, Awaited(round=0, sites=[]))
+        return found.round, found.sites
 
     def write_presence(self, presence: Presence) -> None:
         tree = {"connected": dict(presence.connected), "in_job": dict(presence.in_job)}
         write_atomically(self.directory / "presence.json", json.dumps(tree).encode())
 
     def presence(self) -> Presence:
-        path = self.directory / "presence.json"
-        if not path.exists():
-            return Presence({}, {})
-        return Presence(**parse_json(path, read(path)))
+        return read_as(_PRESENCE, self.directory / "presence.json", Presence({}, {}))
 
     def write_refused(self, refusals: Mapping[str, str]) -> None:
         """Why connected participants do not take part, for people."""
@@ -133,8 +142,7 @@ class Layout:
             write_atomically(self._refused, json.dumps(dict(refusals)).encode())
 
     def refused(self) -> dict[str, str]:
-        path = self._refused
-        return dict(parse_json(path, read(path))) if path.exists() else {}
+        return read_as(_REFUSED, self._refused, {})
 
     def write_trouble(self, text: str) -> None:
         """What ended a job, for the process that submits jobs."""

@@ -12,7 +12,7 @@ from pfedes.deploy.coordinator.session import open_session
 from pfedes.deploy.coordinator.strikes import Strikes
 from pfedes.deploy.revocation import read_revocations
 from pfedes.errors import StoreError
-from pfedes.formatting import counted
+from pfedes.formatting import counted, plain
 
 ANSWERING = 5.0  # seconds for the server
 
@@ -39,7 +39,7 @@ class Person:
         if self.strikes:
             pause = f", not asked before round {self.paused_until}" if self.paused_until else ""
             notes.append(f"{counted(self.strikes, 'strike')}{pause}")
-        return "; ".join(notes)
+        return plain("; ".join(notes))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from pfedes.files import read, write_atomically
-from pfedes.section import Section
+from pfedes.files import write_atomically
+from pfedes.section import Section, read_as
 from pfedes.store.lock import in_turn
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Strikes:
         self._path = path
 
     def accounts(self) -> Accounts:
-        return _FORM.validate_json(read(self._path)) if self._path.exists() else {}
+        return read_as(_FORM, self._path, {})
 
     def paused(self, round: int) -> set[str]:
         """Who is not asked in a round."""

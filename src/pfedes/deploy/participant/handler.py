@@ -19,6 +19,7 @@ from pfedes.core.device import device_of
 from pfedes.core.measures import Metric
 from pfedes.core.payload import Payload, under
 from pfedes.core.protocol import (
+    LAST_ROUND,
     REPLY_META,
     STAYS,
     Failure,
@@ -53,9 +54,6 @@ AMONG_PROCESSES = {"log", "code", MEASURES}
 
 LONGEST = 2**18
 """Characters of a configuration: thousands of classes and participants."""
-
-LAST_ROUND = 10**9
-"""It is part of file names, and is remembered."""
 
 TAKEN = {"seed", "method", "train", "evaluate", "models", "federation", "privacy"}
 """The sections of a coordinator's configuration that are taken over; the rest is one's own.

@@ -133,7 +133,7 @@ class ParticipantState:
             return []
         lines = [parse_json(path, line) for line in whole_lines(path)]
         for number, line in enumerate(lines, 1):
-            if not (isinstance(line, dict) and line.keys() >= {"kind", "floats", "values"}):
+            if not _is_account(line):
                 raise DamageError(f"{path} is damaged: line {number} is no account of a message")
         return lines
 
@@ -202,6 +202,16 @@ class ParticipantState:
 
     def _download(self, run: str, round: int) -> Path:
         return self.state / "downloads" / check_name(run) / f"{round:05d}.safetensors"
+
+
+def _is_account(line: Any) -> bool:
+    """Whether this tells of a message: the file may come from anybody."""
+    return (
+        isinstance(line, dict)
+        and isinstance(line.get("kind"), str)
+        and type(line.get("floats")) is int
+        and isinstance(line.get("values"), dict)
+    )
 
 
 def is_seat(directory: Path) -> bool:

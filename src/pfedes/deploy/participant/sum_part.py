@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from pfedes.config.participant import Participant
 from pfedes.core.names import check_name
 from pfedes.core.payload import Payload, Value
-from pfedes.core.protocol import SUMMAND, Reply
+from pfedes.core.protocol import LAST_ROUND, SUMMAND, Reply
 from pfedes.deploy.sum_messages import (
     MASK,
     masked_message,
@@ -82,7 +82,7 @@ class SumPart:
     def answer(self, kind: str, message: Payload, store: ClientStore) -> Reply:
         """The answer to a request to mask or to open."""
         run, round = message.meta.get("run"), message.meta.get("round")
-        if not isinstance(run, str) or type(round) is not int or round < 1:
+        if not isinstance(run, str) or type(round) is not int or not 1 <= round <= LAST_ROUND:
             raise RefusedError("a secure sum of no run or round")
         member = self._member(check_name(run))
         if kind == MASK:
