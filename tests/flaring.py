@@ -143,7 +143,7 @@ class Ground:
         for flag in [*self.home.glob("*/hold"), *self.home.glob("*/raise")]:
             flag.unlink()  # of a test that failed
         self.layout.config.write_text(self.terms)
-        self.change(**settings)
+        self.change(**{"runtime__report": False, **settings})
 
     def change(self, **settings: object) -> None:
         chosen = {key.replace("__", "."): value for key, value in settings.items()}
@@ -253,7 +253,8 @@ def simulated(
     """What participants would have got in one process, where nobody is disturbed."""
     people = [read_participant(home / name / "participant.toml") for name in names or NAMES]
     settings = {key.replace("__", "."): value for key, value in changes.items()}
-    settings |= {"federation.participants": [], "runtime.fleet": "serial"}
+    settings |= {"federation.participants": []}
+    settings |= {"runtime.fleet": "serial", "runtime.report": False}
     settings |= {"aggregation.max_norm": 0}  # what nobody honest reaches changes nothing
     file = home / "federation" / "federation.toml"
     config = configure(file, participants=people, settings=settings)

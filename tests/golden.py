@@ -24,6 +24,7 @@ TINY: Mapping[str, Any] = {
     "train.batch_size": 16,
     "method.extractor_epochs": 1,
     "runtime.fleet": "serial",
+    "runtime.report": False,
 }
 """Terms that suit the participants of `tiny`."""
 

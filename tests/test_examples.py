@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pfedes
+from commands import command
 from conftest import SMALL
 from running import small
 
@@ -30,11 +31,12 @@ def test_a_server_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(set(heads)) == len(heads) > 1
 
 
-def test_a_method_of_ones_own(tmp_path: Path) -> None:
+def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands of a process each, and the processes of a comparison, take the time."""
     shutil.copy(EXAMPLES / "shared_stem.py", tmp_path)
     tiny = [f"--set={k}={json.dumps(v)}" for k, v in SMALL.items() if not k.startswith("method.")]
 
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
+    def process(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "pfedes", *words],
             capture_output=True,
@@ -45,17 +47,18 @@ def test_a_method_of_ones_own(tmp_path: Path) -> None:
         )
 
     own = ("--method", "shared_stem:SharedStem", "--set", "method.keep=0.25")
-    done = command("run", *tiny, *own, "--json")
+    done = process("run", *tiny, *own, "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["method"] == "shared_stem:SharedStem"
     assert summary["directory"] == "runs/shared_stem-SharedStem-digits"
     assert summary["floats_up"] == 2 * 4 * 1216
+    monkeypatch.syspath_prepend(str(tmp_path))
     done = command("resume", summary["directory"], "--rounds", "3", "--quiet")
     assert done.returncode == 0, done.stderr
     assert "keep = 0.25" in Path(summary["directory"], "config.toml").read_text()
 
-    done = command("compare", *tiny, "--methods", "standalone,shared_stem:SharedStem", "--json")
+    done = process("compare", *tiny, "--methods", "standalone,shared_stem:SharedStem", "--json")
     assert [row["method"] for row in json.loads(done.stdout)] == [
         "standalone",
         "shared_stem:SharedStem",

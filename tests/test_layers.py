@@ -50,6 +50,12 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+def test_no_test_module_imports_another() -> None:
+    known = {path.stem: path for path in Path(__file__).parent.glob("test_*.py")}
+    for name, path in known.items():
+        assert not set(imported_by(path, known)), name
+
+
 def test_few_modules_lie_at_the_root() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 10
 

@@ -19,6 +19,7 @@ from pfedes.results.table import Table
 from pfedes.sweep.cells import Cell
 
 NOT_RUN = "not run yet"
+MOST = 200  # runs that are held in memory, with their rounds
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,20 @@ class Results:
         self.against = against
         """The method to which differences are shown; the best baseline where none is named."""
         self._reasons = reasons or {}  # why a cell has no result, by its name
+        self._read: dict[str, Record] = {}  # a page asks for a run dozens of times
 
     def record(self, setting: Setting) -> Record | None:
         """The run of a setting; of a grid the one that did best on validation, never on test."""
-        records = [record for cell in self.cells(setting) if (record := _record(cell))]
+        records = [record for cell in self.cells(setting) if (record := self.record_of(cell))]
         return max(records, key=lambda record: record.validation, default=None)
+
+    def record_of(self, cell: Cell) -> Record | None:
+        """A cell's run if it is finished, which changes no more."""
+        if cell.name not in self._read and (record := Record.of(cell.directory, cell.config)):
+            if len(self._read) == MOST:
+                self._read.clear()
+            self._read[cell.name] = record
+        return self._read.get(cell.name)
 
     def records(self, settings: Sequence[Setting]) -> list[Record]:
         return [record for setting in settings if (record := self.record(setting))]
@@ -152,7 +162,3 @@ class Accuracy:
     def minus(self, other: float | None) -> str:
         """The difference in points, with its sign."""
         return "" if self.mean is None or other is None else f"{self.mean - other:+.2f}"
-
-
-def _record(cell: Cell) -> Record | None:
-    return Record.of(cell.directory, cell.config)

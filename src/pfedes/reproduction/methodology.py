@@ -78,7 +78,7 @@ def _records(experiment: Experiment, results: Results) -> tuple[list[Record], in
         for setting in experiment.settings(results.scale)
         for cell in results.cells(setting)
     }
-    found = (Record.of(cell.directory, cell.config) for cell in cells.values())
+    found = (results.record_of(cell) for cell in cells.values())
     return [record for record in found if record is not None], len(cells)
 
 
