@@ -76,7 +76,8 @@ def test_liars_move_the_mean_and_no_robust_rule(
 
     tiny = {"train.rounds": 1, "train.epochs": 1, "data.limit": 300, "models.pool": ["cnn5"]}
     more = {"method.extractor_epochs": 2, "train.batch_size": 8, "runtime.fleet": "serial"}
-    clean, *attacked = byzantine.compare({**tiny, **more}, tmp_path)
+    quiet = {"runtime.report": False}
+    clean, *attacked = byzantine.compare({**tiny, **more, **quiet}, tmp_path)
     assert clean["distance"] == 0
     assert len(attacked) == len(byzantine.ATTACKS) * len(byzantine.RULES)
     for row in attacked:
