@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from commands import refused
 from pfedes import Federation
 from pfedes.store.run_store import RunStore
+from pfedes.watch import view
 from pfedes.watch.bounded import MOST_POINTS, MOST_TEXT, number, text, thinned
 from pfedes.watch.pages import _every, make_app
 from pfedes.watch.stream import Stream, encoded
@@ -217,6 +218,29 @@ def test_forged_rows_do_no_harm(forged: dict[str, Any], tmp_path: Path) -> None:
     watcher, id = watched(out)
     for event in Stream(watcher, id).changes():
         json.loads(encoded(event).split(b"data: ")[1])
+
+
+def test_a_federation_is_watched_before_its_first_round(tmp_path: Path) -> None:
+    federation = tmp_path / "federation"
+    federation.mkdir()
+    (federation / "federation.toml").write_text("")
+    watcher, id = watched(federation)
+    events = dict(Stream(watcher, id).changes())
+    assert [row["state"] for row in events["rows"]["changed"]] == ["not begun"]
+    assert events["detail"]["problem"] == ""
+    assert events["detail"]["is_federation"]
+    Federation(small(train__rounds=1), out=federation / "run").run()
+    watcher.read_runs()
+    events = dict(Stream(watcher, id).changes())
+    assert [row["state"] for row in events["rows"]["changed"]] == ["finished"]
+
+
+def test_a_warning_is_no_tile(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "warning_of", lambda _: "all predict one class only")
+    watcher, id = watched(finished)
+    detail = dict(Stream(watcher, id).changes())["detail"]
+    assert detail["warning"] == "all predict one class only"
+    assert "warning" not in dict(detail["tiles"])
 
 
 def test_a_run_that_is_removed_disappears(tmp_path: Path) -> None:

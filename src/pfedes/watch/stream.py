@@ -62,6 +62,7 @@ class Stream:
             "name": entry.name,
             "state": state,
             "problem": view.problem,
+            "warning": view.warning,
             "progress": view.progress,
             "tiles": view.tiles,
             "clients": view.clients,

@@ -41,6 +41,8 @@ Cell = tuple[str, float | int | str | None]
 """What is shown, and by what it is sorted; None comes last."""
 Point = tuple[int, float | int | None]
 
+NOTHING: tuple[Cell, ...] = (("-", None),) * (len(COLUMNS) - 2)
+
 
 @dataclass(frozen=True)
 class PageView:
@@ -56,12 +58,19 @@ class PageView:
     more_clients: int = 0
     troubles: tuple[tuple[str, ...], ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    warning: str = ""
     problem: str = ""
+    begun: bool = True
 
 
 def unreadable(reason: object) -> PageView:
     """A run that cannot be read now, and why."""
-    return PageView((("-", None),) * (len(COLUMNS) - 2), problem=text(reason))
+    return PageView(NOTHING, problem=text(reason))
+
+
+def not_begun() -> PageView:
+    """A federation whose participants are still joining: it has no run directory yet."""
+    return PageView(NOTHING, begun=False)
 
 
 def view_of(run: Run) -> PageView:
@@ -98,8 +107,6 @@ def _view_of(run: Run) -> PageView:
         ("replies rejected or failed", f"{len(troubles):,}"),
         ("failed rounds", f"{failed_rounds:,}"),
     )
-    if warning := warning_of(run):
-        tiles = (*tiles, ("warning", text(warning)))
     standings = worst_first(run.manifest)
     return PageView(
         cells,
@@ -119,6 +126,7 @@ def _view_of(run: Run) -> PageView:
         max(0, len(standings) - MOST_CLIENTS),
         _troubles(troubles),
         _facts(run, summary),
+        text(warning_of(run)),
     )
 
 

@@ -164,8 +164,10 @@ function updateDetail(detail) {
   if (detail.id !== chosen()) return;
   document.title = `${detail.progress[0]}/${detail.progress[1]} ${detail.name} - pfedes`;
   say(byId("detail-title"), `${detail.name}: ${detail.state}`);
-  say(byId("problem"), detail.problem);
-  byId("problem").hidden = !detail.problem;
+  for (const name of ["problem", "warning"]) {
+    say(byId(name), detail[name]);
+    byId(name).hidden = !detail[name];
+  }
   const tiles = byId("tiles");
   while (tiles.children.length > detail.tiles.length) tiles.lastChild.remove();
   detail.tiles.forEach(([name, content], number) => {

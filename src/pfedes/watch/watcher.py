@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pfedes.results.run import Run
 from pfedes.store.run_store import RunStore
 from pfedes.watch.bounded import MOST_CLIENTS, MOST_RUNS, text
 from pfedes.watch.coordinator import FederationView, awaited_in, federation_view, is_federation
-from pfedes.watch.view import PageView, unreadable, view_of
+from pfedes.watch.view import PageView, not_begun, unreadable, view_of
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ class WatchedEntry:
     id: str
     name: str
     directory: Path
-    federation: Path | None = None  # its directory, if a coordinator's
-    view: PageView = field(default_factory=lambda: unreadable("not read yet"))
+    federation: Path | None  # its directory, if a coordinator's
+    view: PageView
     people: FederationView | None = None
     signature: Signature = ()
     committed: float = 0.0  # when, in seconds since 1970
@@ -44,6 +44,8 @@ class WatchedEntry:
         """In one word."""
         if self.view.problem:
             return "unreadable"
+        if not self.view.begun:
+            return "not begun"
         if self.view.finished:
             return "finished"
         return "at work" if now - self.committed < self.view.silence else "silent"
@@ -152,7 +154,9 @@ def _entry(place: Path, top: Path) -> WatchedEntry:
     shown = federation or place
     name = shown.relative_to(top) if shown != top and shown.is_relative_to(top) else shown
     id = sha256(str(place.absolute()).encode(errors="replace")).hexdigest()[:12]
-    return WatchedEntry(id, text(name), place, federation)
+    begun = federation is None or place.exists()
+    view = unreadable("not read yet") if begun else not_begun()
+    return WatchedEntry(id, text(name), place, federation, view)
 
 
 def _signature(directory: Path) -> Signature:
