@@ -29,7 +29,7 @@ NAMES = ("ada", "ben", "cleo", "dan", "eve", "fay", "gus", "hal", "ida", "jon", 
          "mia", "ned", "ola", "pia", "quin", "rob", "sue", "tom")  # fmt: skip
 MODELS = ("mlp", "cnn", "attention")
 ROUNDS = 3
-LEAVING = 60.0  # seconds after the end of the federation
+LEAVING = 300.0  # seconds after the end of the federation: on a busy machine it takes minutes
 ENDING = 10.0  # seconds after a polite kill
 
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
