@@ -151,7 +151,7 @@ class Ground:
 
     def is_joined(self, name: str) -> bool:
         """Whether its model passed the check, so that only the coordinator is missing."""
-        return "looks for the coordinator" in (self.home / name / "join.txt").read_text()
+        return "is looking for the coordinator" in (self.home / name / "join.txt").read_text()
 
     @contextmanager
     def serving(self) -> Iterator["subprocess.Popen[bytes]"]:

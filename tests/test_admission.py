@@ -147,7 +147,9 @@ def test_an_answer_from_a_client_that_was_not_asked(
     ]
 
 
-def test_who_does_not_answer_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_answer_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = federation(lambda reply: [], monkeypatch, tmp_path / "run")
     assert run.summary["failed_clients"] == [
         {"client": LIAR, "round": 1, "reason": "no answer", "code": "silent"}
@@ -209,7 +211,7 @@ def test_a_client_whose_loss_is_no_number_keeps_its_state(
     assert not list((tmp_path / "run" / "state" / "clients").rglob("*.safetensors"))
 
 
-def test_the_others_go_on_without_a_client_that_diverges(
+def test_the_others_continue_without_a_client_that_diverges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = PFedES.client_round

@@ -267,14 +267,17 @@ def test_the_command_writes_a_file_and_a_section(audited: Path) -> None:
     assert "safe" not in table.column("verdict")
     assert CLASSES in table.column("attack")
     # What comes from a stranger is refused in a line, and the rest of the page is there.
-    for text, why in ((b"{}", "damaged"), (json.dumps({**tree, "run": "x"}).encode(), "foreign")):
+    for text, why in (
+        (b"{}", "damaged"),
+        (json.dumps({**tree, "run": "x"}).encode(), "belongs to another run"),
+    ):
         (audited / "audit.json").write_bytes(text)
         assert command("report", str(audited)).returncode == 0
         page = Page((audited / "report.html").read_text())
         assert f"Not shown: run/audit.json is {why}" in page.text
 
 
-def test_who_has_own_data_has_no_shadows(tmp_path: Path) -> None:
+def test_participants_with_own_data_have_no_shadows(tmp_path: Path) -> None:
     from golden import tiny
 
     run = Federation(tiny("images", "dense", train__rounds=1), out=tmp_path / "own").run()

@@ -115,7 +115,7 @@ def test_a_claim_about_all_waits_for_all() -> None:
     assert decided([], 6) is None
 
 
-def test_who_does_not_converge_is_behind() -> None:
+def test_a_method_that_does_not_converge_is_behind() -> None:
     claim = ahead(by_method({**LEVEL, "pfedes": [0.1, 0.1]}), homogeneous=True)
     assert claim.agrees is False
     assert "CIFAR-10 N=10 pFedES did not converge" in claim.found

@@ -167,9 +167,7 @@ def test_the_released_preset(tmp_path: Path) -> None:
         configure(settings={"preset": "published"})
 
 
-def test_a_method_of_ones_own_must_be_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_custom_method_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_own.py").write_text("class :")
     (tmp_path / "raising_own.py").write_text("raise RuntimeError('not today')")
     (tmp_path / "mine_own.py").write_text("class NoMethod: pass\nvalue = 3\n")

@@ -96,7 +96,7 @@ def test_a_damaged_older_round_does_not_stop_the_run(
     truncated(run / "state" / "manifests" / "00002.json")
     again = Federation.resume(run, rounds=4).run()
     assert again.finished
-    assert "there is no going back to round 2" in caplog.text
+    assert "cannot go back to round 2" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["state/clients/client-0000", "rounds.jsonl", "state", "run.log"])
@@ -182,7 +182,7 @@ def test_answers_of_other_settings_are_asked_for_again(run: Path) -> None:
 )
 def test_a_run_keeps_its_clients(old: str, new: str, run: Path) -> None:
     edited(run, old, new)
-    with pytest.raises(StoreError, match="was changed in what a run cannot change"):
+    with pytest.raises(StoreError, match="has a changed key that defines the run"):
         Federation.resume(run, rounds=4).run()
 
 

@@ -341,7 +341,7 @@ def test_damaged_binary_files(tmp_path: Path) -> None:
         load("cifar10", tmp_path)
     shutil.copy(home / "data_batch_1.bin", home / "data_batch_2.bin")
     (home / "batches.meta.txt").write_bytes(b"\xff\n" * 10)
-    with pytest.raises(DataError, match=r"batches.meta.txt is no text"):
+    with pytest.raises(DataError, match=r"batches.meta.txt is not text"):
         load("cifar10", tmp_path)
     shutil.rmtree(home)
     (tmp_path / binary.ARCHIVE["cifar10"]).write_bytes(b"no archive")
@@ -467,7 +467,7 @@ def test_train_and_test_with_different_classes(
     ("place", "message"),
     [("nowhere", "does not exist"), (".", "needs a folder for each of at least two classes")],
 )
-def test_folders_that_will_not_do(place: str, message: str, tmp_path: Path) -> None:
+def test_unusable_folders_are_refused(place: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         load(f"folder:{tmp_path / place}")
     (tmp_path / "a").mkdir()
@@ -499,7 +499,7 @@ def test_a_local_copy_of_a_hub_data_set(tiny: Path, tmp_path: Path) -> None:
         load("hf:somebody/pets", tmp_path / "bad")
 
 
-def test_copies_of_hub_data_sets_that_will_not_do(tmp_path: Path) -> None:
+def test_unusable_copies_of_hub_data_sets_are_refused(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="needs the extra 'hub'")
     features = datasets.Features(
         {"img": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}

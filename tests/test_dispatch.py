@@ -126,7 +126,7 @@ def test_three_deaths_are_one_errands_failure(
     assert caplog.text.count("deadly on ") == 3
 
 
-def test_who_is_silent_is_left_behind_and_its_late_answer_counts_for_nothing(
+def test_a_silent_node_is_left_behind_and_its_late_answer_does_not_count(
     roster: FakeRoster, caplog: pytest.LogCaptureFixture
 ) -> None:
     work = Errands(lambda item, node: None if len(work.begun) == 1 else "done")

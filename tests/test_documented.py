@@ -1,9 +1,11 @@
-"""Everything behind the public doors says what it takes, and its examples are true."""
+"""Everything behind the public doors says what it takes, and all examples are true."""
 
+import ast
 import doctest
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,8 @@ from worn_phrases import worn
 
 DOORS: tuple[ModuleType, ...] = (pfedes, methods)
 NAMES = [(door, name) for door in DOORS for name in door.__all__ if name != "__version__"]
+ROOT = Path(__file__).parents[1]
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef)
 
 
 def parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -79,21 +83,72 @@ def test_what_is_left_out_is_found() -> None:
     assert missing("half", half, None) == ["half: y is not documented"]
 
 
-def modules() -> set[str]:
-    """Where the public names are defined."""
-    found = {getattr(getattr(door, name), "__module__", "") for door, name in NAMES}
-    return {module for module in found if module.startswith("pfedes")}
+def sources() -> dict[str, str]:
+    """The text of every module of the package, by the module's name."""
+    package = ROOT / "src" / "pfedes"
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path.read_text(encoding="utf-8")
+    return found
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
+def undocumented(texts: Mapping[str, str]) -> list[str]:
+    """Functions and classes without a docstring that a module of another package imports."""
+    trees = {module: ast.parse(text) for module, text in texts.items()}
+    taken = {
+        (node.module, alias.name)
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in trees
+        for alias in node.names
+        if node.module.split(".")[:2] != module.split(".")[:2]
+    }
+    return sorted(
+        f"{module}.{node.name} has no docstring"
+        for module, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, DEFINITIONS)
+        and (module, node.name) in taken
+        and not ast.get_docstring(node)
+    )
+
+
+def test_what_other_packages_use_is_documented() -> None:
+    assert undocumented(sources()) == []
+
+
+def test_what_other_packages_use_is_found() -> None:
+    texts = {
+        "pfedes.a.b": "def used(): ...\ndef unused(): ...\ndef said():\n    'Says.'",
+        "pfedes.a.c": "from pfedes.a.b import unused",
+        "pfedes.d": "from pfedes.a.b import said, used",
+    }
+    assert undocumented(texts) == ["pfedes.a.b.used has no docstring"]
+
+
+EXAMPLES = [module for module, text in sources().items() if ">>> " in text]
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
 def test_examples_are_true(module: str) -> None:
-    assert doctest.testmod(import_module(module)).failed == 0
+    done = doctest.testmod(import_module(module))
+    assert done.failed == 0
+    assert done.attempted > 0, "the example is not in a docstring"
 
 
 def test_there_are_examples() -> None:
-    finder = doctest.DocTestFinder()
-    tests = [test for module in modules() for test in finder.find(import_module(module))]
-    assert sum(len(test.examples) > 0 for test in tests) > 8
+    assert len(EXAMPLES) > 8
+
+
+PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_every_page_begins_with_its_readers(page: Path) -> None:
+    first, second, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert first.startswith("# ")
+    assert second.startswith("For everybody who") or page.stem == "index"
 
 
 def test_worn_phrases_are_found() -> None:

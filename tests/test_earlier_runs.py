@@ -114,7 +114,7 @@ def test_a_comparison_is_complete_and_can_be_extended(
 
 
 @pytest.mark.parametrize("method", ["pfedes", "lg_fedavg"])
-def test_a_participant_goes_on_from_its_state(
+def test_a_participant_continues_from_its_state(
     method: str, execute: Execute, copied: Callable[[str], Path]
 ) -> None:
     name = "state" if method == "pfedes" else "state-lg_fedavg"

@@ -31,7 +31,7 @@ def test_a_server_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(set(heads)) == len(heads) > 1
 
 
-def test_a_method_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two commands of a process each, and the processes of a comparison, take the time."""
     shutil.copy(EXAMPLES / "shared_stem.py", tmp_path)
     tiny = [f"--set={k}={json.dumps(v)}" for k, v in SMALL.items() if not k.startswith("method.")]

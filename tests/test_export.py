@@ -128,7 +128,7 @@ def test_the_card(made: Path, personal: PersonalModel, tmp_path: Path) -> None:
     assert "It learned 3 of 10 classes." in text
     assert "It answered 2 rounds with 886 numbers in all" in text
     assert "`conv1.weight` | 8 x 3 x 3 x 3 float32" in text
-    assert re.search(r"none of the [\d,]+ numbers of its model\. Numbers that were changed", text)
+    assert re.search(r"none of the [\d,]+ numbers of its model\. This check does not find", text)
     assert "Before the first round: its name; the number of its training samples" in text
     assert f"Round: 2 of 2; the client itself last trained in round {facts.trained}." in text
     assert "Seed 3;" in text
@@ -228,7 +228,7 @@ def test_what_would_predict_otherwise_is_refused(personal: PersonalModel, tmp_pa
         export_model(replace(personal, model=nn.Linear(2, 2)), "out")
     hooked = CNN(10, (3, 32, 32), conv2=32, fc1=500)
     hooked.register_forward_hook(lambda module, inputs, output: output + 1)
-    with pytest.raises(ModelError, match="does not give its numbers"):
+    with pytest.raises(ModelError, match="does not give the original's predictions"):
         export_model(replace(personal, model=hooked), "out")
     assert not list(tmp_path.iterdir())
 
@@ -299,7 +299,7 @@ def test_a_folders_place_is_not_published(personal: PersonalModel) -> None:
 
 def test_wrong_input(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
-        ([], "has 4 clients: say which"),
+        ([], "has 4 clients: choose one"),
         (["--client", "client-001"], "did you mean"),
         (["--client", CLIENT, "--out", str(made)], "is there already"),
         (["--client", CLIENT, "--out", "/proc/no/where"], "cannot write"),
@@ -358,5 +358,5 @@ def test_onnx_of_prototypes_and_a_wrong_file(
     with torch.no_grad():
         network.fc2.bias.add_(1)
     whole = onnx.Whole(nearest, personal.prepare)
-    with pytest.raises(ModelError, match="does not give PyTorch's numbers"):
+    with pytest.raises(ModelError, match="does not give PyTorch's predictions"):
         onnx._difference(whole, path, pixels)

@@ -110,7 +110,7 @@ def test_the_shape_is_preserved(shape: Shape, width: int, batch: int, final: Any
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 20), (12,)])
-def test_all_of_ours_would_pass_as_ones_own(shape: Shape) -> None:
+def test_the_built_in_extractors_would_pass_as_custom_ones(shape: Shape) -> None:
     ctx = context()
     examine(lambda: PFedES().extractors.initial(shape, ctx), shape)
 
@@ -178,7 +178,7 @@ def test_image_sizes_and_lengths_may_differ_and_all_else_is_reported() -> None:
         ("f", "its inputs are signals with 3 channels, those of most are images with 3 channels"),
         ("g", "its inputs are rows of 3 numbers, those of most are images with 3 channels"),
     ]
-    remedy = "all share one extractor: let all inputs be images with 3 channels"
+    remedy = "all clients share one extractor: bring all inputs to images with 3 channels"
     assert {p.remedy for p in problems} == {remedy}
     assert method.check([card("a", 2, 10), card("b", 2, 99)], ctx) == []
     (problem,) = method.check([card("a", 7), card("b", 7), card("c", 1)], ctx)
@@ -186,7 +186,7 @@ def test_image_sizes_and_lengths_may_differ_and_all_else_is_reported() -> None:
     assert method.check([], ctx) == []
 
 
-def test_who_shares_nothing_need_not_agree() -> None:
+def test_clients_that_share_nothing_need_not_agree() -> None:
     cards = [card("a", 7), card("b", 8)]
     assert PFedES(sharing="local").check(cards, context()) == []
 
@@ -335,7 +335,7 @@ def test_rounds_on_toy_data(shape: Shape, extractor: str) -> None:
 
 
 def test_no_accident_of_batches_reaches_the_enhanced_rows() -> None:
-    """Computed once for all epochs or anew in each, G(x) is the same."""
+    """Computed once for all epochs or again in each, G(x) is the same."""
     ctx = context(train__epochs=2)
     for shape in SHAPES:
         client = toy(shape)
@@ -462,9 +462,9 @@ def only_rows(shape: Shape) -> nn.Module:
         ("raising", "raises RuntimeError: no idea what to do with (6,)"),
         ("no_module", "returns something of type Tensor, not a torch.nn.Module"),
         ("parameterless", "has no parameters: there is nothing to share"),
-        ("normalising", "holds 'running_mean', which is no parameter: normalise by GroupNorm"),
+        ("normalising", "holds 'running_mean', which is not a parameter: normalise by GroupNorm"),
         ("always_one", "is the same object at every call: make a new one each time"),
-        ("unseeded", "has other weights at every call: draw them from torch's own generator"),
+        ("unseeded", "has different weights at every call: draw them from torch's own generator"),
         ("tuple_of_two", "returns something of type tuple, not a tensor"),
         ("flat", "does not preserve the shape: [3] for inputs of [3, 6]"),
         ("pooled", "does not keep the batch: [6] for inputs of [3, 6]"),
@@ -479,7 +479,7 @@ def only_rows(shape: Shape) -> nn.Module:
         ("breaking", "raises RuntimeError with inputs of [6]: "),
     ],
 )
-def test_what_ones_own_may_not_do(name: str, message: str) -> None:
+def test_what_a_custom_extractor_may_not_do(name: str, message: str) -> None:
     method = PFedES(extractor=f"{HERE}:{name}")
     (first,) = method.check([card("a", 6), card("b", 6)], context())
     assert first.client == "a and 1 more"
@@ -490,11 +490,11 @@ def test_what_ones_own_may_not_do(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["fine", "with_constant", "residual", "only_rows"])
-def test_what_ones_own_may_do(name: str) -> None:
+def test_what_a_custom_extractor_may_do(name: str) -> None:
     assert PFedES(extractor=f"{HERE}:{name}").check([card("a", 6)], context()) == []
 
 
-def test_ones_own_must_be_the_same_for_all() -> None:
+def test_a_custom_extractor_must_be_the_same_for_all() -> None:
     cards = [card("a", 3, 8, 8), card("b", 3, 8, 9), card("c", 1, 12, 8)]
     (problem,) = PFedES(extractor=f"{HERE}:only_rows").check(cards, context())
     assert problem.client == "b"
@@ -511,7 +511,7 @@ def test_ones_own_must_be_the_same_for_all() -> None:
         ("raising_own_extractor:net", "cannot be imported: not today"),
     ],
 )
-def test_ones_own_must_be_there(
+def test_a_custom_extractor_must_be_there(
     name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "raising_own_extractor.py").write_text("raise RuntimeError('not\\n today')")
@@ -552,7 +552,7 @@ def test_its_initial_weights_come_from_the_seed() -> None:
     assert not same(first, other)
 
 
-def test_a_run_with_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_a_custom_extractor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "package_of_mine.py").write_text(
         "from torch import nn\n"
         "def net(shape):\n"

@@ -244,7 +244,7 @@ def test_another_selection_can_be_given(tmp_path: Path) -> None:
     assert [row["client"] for row in finished.clients] == ["client-0000", "client-0001"] * 2
 
 
-def test_a_bad_upload_is_rejected_and_the_round_goes_on(
+def test_a_bad_upload_is_rejected_and_the_round_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def poison(reply: Reply) -> Reply:
@@ -286,7 +286,7 @@ def test_a_failed_round_accepts_nobody(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(finished.summary["failed_clients"]) == 3
 
 
-def test_who_is_not_measured_after_aggregation_keeps_its_last_score(
+def test_a_client_not_measured_after_aggregation_keeps_its_last_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its score right after training is of another model than the others'."""
@@ -327,7 +327,7 @@ def test_a_client_that_lost_its_state_starts_from_what_both_know(tmp_path: Path)
     assert {s.version for s in again.manifest.clients.values()} == {4}
 
 
-def test_a_newcomer_that_lost_its_state_begins_anew(tmp_path: Path) -> None:
+def test_a_newcomer_that_lost_its_state_begins_again(tmp_path: Path) -> None:
     """The manifests that are kept from before it came do not know it."""
     ledger = Ledger(run(small(), tmp_path / "run").store, small())
     ledger.admit([Card("new", 8, (3, 8, 8))], {"new": Scores(1, 2, 3, 4)})
@@ -375,7 +375,7 @@ def test_a_newcomer_does_not_make_every_later_round_look_worse(tmp_path: Path) -
     assert ledger.manifest.best_validation == pytest.approx((there * best + 0.1) / (there + 1))
 
 
-def test_a_run_that_goes_on_has_no_summary_yet(tmp_path: Path) -> None:
+def test_a_run_that_continues_has_no_summary_yet(tmp_path: Path) -> None:
     run(small(train__rounds=1), tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         Federation.resume(tmp_path / "run", rounds=3, listener=Stop(2)).run()
@@ -447,7 +447,7 @@ def test_a_clients_model_can_be_had_and_used(tmp_path: Path) -> None:
         finished.model("client-1")
 
 
-def test_who_came_after_the_best_round_has_no_model_of_it(tmp_path: Path) -> None:
+def test_a_client_that_came_after_the_best_round_has_no_model_of_it(tmp_path: Path) -> None:
     finished = run(small(train__rounds=1), tmp_path / "run")
     clients = finished.manifest.clients
     grown = {**clients, "new": clients["client-0000"]}

@@ -39,7 +39,7 @@ def libraries(pid: int) -> set[str]:
     return {Path(line.split()[-1]).name for line in lines if ".so" in line}
 
 
-def test_who_waits_holds_no_torch(ground: Ground) -> None:
+def test_a_waiting_participant_does_not_load_torch(ground: Ground) -> None:
     """Neither `pfedes join`, once it has checked all, nor FLARE's process below it."""
     seat = ground.seat("ada").directory
     (site,) = eventually(lambda: processes("pfedes.deploy.process", str(seat)), "ada's site", 60)
@@ -133,7 +133,7 @@ def test_killed_training_and_a_killed_server_change_nothing(ground: Ground, tmp_
     assert [row["round"] for row in run.rounds] == [1, 2]
     log = (ground.seat("ben").directory / "join.log").read_text()
     assert "a worker died on ben" in log
-    # Who comes back too late after the restart misses that round, as the guide says.
+    # A participant that comes back too late after the restart misses that round, as documented.
     same = simulated(ground.home, tmp_path / "simulated", select=who_answered(run))
     assert standings(run) == standings(same)
     assert run.manifest.server_digest == same.manifest.server_digest

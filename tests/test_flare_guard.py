@@ -147,7 +147,7 @@ def test_a_revoked_certificate_is_refused_and_others_are_not(door: Door) -> None
     assert door.driver.came == ["ben"]
 
 
-def test_who_is_inside_is_shown_out(door: Door) -> None:
+def test_open_connections_of_an_expelled_participant_end(door: Door) -> None:
     with door.enter("ada") as revoked, door.enter("ben") as genuine:
         eventually(lambda: sorted(door.driver.came) == ["ada", "ben"], "both come in", PATIENCE)
         door.guard.look()
@@ -160,7 +160,7 @@ def test_who_is_inside_is_shown_out(door: Door) -> None:
 
 
 def test_who_says_nothing_keeps_nobody_out(door: Door) -> None:
-    """Before, the listener waited for the first one's handshake, for ever."""
+    """Before, the listener waited for the first one's handshake forever."""
     with socket.create_connection(("127.0.0.1", door.port)):
         time.sleep(0.2)  # it is the first in the queue
         with door.enter("ben"):
@@ -249,8 +249,8 @@ def test_a_certificate_is_warned_of_in_time() -> None:
     assert ending("ada's certificate", now + timedelta(days=31), "renew it") is None
     soon = ending("ada's certificate", now + timedelta(days=12, hours=1), "renew it")
     assert soon is not None
-    assert soon.startswith("ada's certificate ends on 20")
+    assert soon.startswith("ada's certificate expires on 20")
     assert soon.endswith(", in 12 days: renew it")
     over = ending("ada's certificate", now - timedelta(days=1), "renew it")
     assert over is not None
-    assert over.startswith("ada's certificate ended on 20")
+    assert over.startswith("ada's certificate expired on 20")

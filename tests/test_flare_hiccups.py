@@ -17,7 +17,9 @@ from pfedes.deploy.coordinator.layout import Layout
 from sites import SILENCE, Sites
 
 
-def test_who_falls_silent_before_the_first_round_does_not_end_the_command(tmp_path: Path) -> None:
+def test_a_participant_silent_before_the_first_round_does_not_end_the_command(
+    tmp_path: Path,
+) -> None:
     sites = Sites(Layout(tmp_path / "all"))
     sites.unable["ben", "score"] = [SILENCE.why]
     with pytest.raises(CalledOffError, match="ben cannot be evaluated: no answer"):
@@ -38,7 +40,7 @@ def test_who_falls_silent_before_the_first_round_does_not_end_the_command(tmp_pa
 def test_rounds_that_could_only_fail_are_waited_for(tmp_path: Path) -> None:
     sites = Sites(Layout(tmp_path / "federation"), **{"train.min_uploads": 2})
     sites.unable["ben", "answer"] = [SILENCE.why]
-    with pytest.raises(CalledOffError, match="1 can be reached, a round needs 2"):
+    with pytest.raises(CalledOffError, match="1 can be reached, but a round needs 2"):
         sites.coordinate()
     run = open_run(sites.layout.run)
     assert [row["status"] for row in run.rounds] == ["failed"]
@@ -68,7 +70,7 @@ def test_the_end_is_told_to_fewer_than_a_quorum(tmp_path: Path) -> None:
     assert untold(sites.layout, sites.coordinate()) == set()
 
 
-def test_who_could_not_take_part_is_greeted_again(tmp_path: Path) -> None:
+def test_a_participant_that_could_not_take_part_is_asked_again(tmp_path: Path) -> None:
     sites = Sites(Layout(tmp_path / "federation"), **{"federation.quorum": 1})
     sites.shapes |= {"cleo": (3, 9, 9)}
     sites.unable["ben", "enroll"] = ["failed", "failed"]

@@ -84,7 +84,9 @@ def test_a_kit_that_brings_more_is_refused_by_name(kit: Path, tmp_path: Path, at
 def test_only_plain_files_of_a_fair_size(kit: Path, tmp_path: Path) -> None:
     terms = (kit / TERMS).read_bytes()
     (kit / TERMS).unlink()
-    with pytest.raises(StoreError, match=r"is no kit of a federation: federation\.toml is missing"):
+    with pytest.raises(
+        StoreError, match=r"is not a kit of a federation: federation\.toml is missing"
+    ):
         read_kit(kit)
     secret = tmp_path / "secret.toml"
     secret.write_bytes(terms)
@@ -111,7 +113,7 @@ def test_certificates_and_keys_belong_together(kit: Path, kits: Path, tmp_path: 
     with pytest.raises(StoreError, match=r"participant\.key does not belong to the kit's"):
         read_kit(kit)
     (kit / KEY).write_text("nonsense")
-    with pytest.raises(StoreError, match=r"participant\.key is no private key"):
+    with pytest.raises(StoreError, match=r"participant\.key is not a private key"):
         read_kit(kit)
     (kit / KEY).unlink()
     assert read_kit(kit).key is None

@@ -128,7 +128,7 @@ def test_a_closed_terminal_ends_serve(
     ended.assert_called_once()
 
 
-def test_who_is_no_participant_is_not_let_in(layout: Layout) -> None:
+def test_only_participants_are_admitted(layout: Layout) -> None:
     serving = Serving(layout, print)
     serving._meet({"ada": "1", "mallory": "2"})
     assert layout.presence() == Presence({"ada": "1"}, {})
@@ -198,9 +198,9 @@ def test_a_misspelt_name_does_not_stay(unmade: Layout) -> None:
 def test_names_that_flare_refuses(unmade: Layout) -> None:
     before = unmade.config.read_text()
     for name in ("north.example", "server", "localhost"):
-        with pytest.raises(ConfigError, match="cannot be the name of one who joins"):
+        with pytest.raises(ConfigError, match="cannot be a participant's name"):
             prepare(unmade, federation_of(("ada", name), 2, 8002))
-        with pytest.raises(ConfigError, match="cannot be the name of one who joins"):
+        with pytest.raises(ConfigError, match="cannot be a participant's name"):
             admit(unmade, name)
     host = configure(unmade.config, settings={"federation.host": "fl_example"})
     with pytest.raises(ConfigError, match=r"federation\.host = 'fl_example' must be a name"):
@@ -310,7 +310,7 @@ def test_what_flare_raises_is_tried_again_and_what_our_code_raises_is_not(
         serving.run()
 
 
-def test_who_takes_part_in_a_rehearsal_ends_with_it(layout: Layout, tmp_path: Path) -> None:
+def test_participants_of_a_rehearsal_end_with_it(layout: Layout, tmp_path: Path) -> None:
     home = write_participant(tmp_path / "ada", "ada", 0, 2).parent
     process = start_joining(layout.kits / "ada", home, leave=False)
     try:
@@ -323,7 +323,7 @@ def test_who_takes_part_in_a_rehearsal_ends_with_it(layout: Layout, tmp_path: Pa
     assert (home / "join.txt").read_text() == ""
 
 
-def test_who_does_not_leave_a_rehearsal_as_agreed(
+def test_a_participant_that_does_not_leave_a_rehearsal_as_agreed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import pfedes.cli.rehearse as module
@@ -365,7 +365,7 @@ def test_a_site_that_ends_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rehearsal_with_too_few_ends(
     unmade: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody starts the others again: it would wait for ever."""
+    """Nobody starts the others again: it would wait forever."""
     import pfedes.deploy.rehearsal as module
 
     stays, died = MagicMock(), MagicMock(returncode=2)

@@ -71,7 +71,7 @@ def test_a_participant_is_renewed_for_the_key_that_it_has(layout: Layout) -> Non
     assert read_kit(kit).key == key
 
 
-def test_a_key_of_ones_own_is_renewed_without_a_request(layout: Layout, made: Path) -> None:
+def test_a_participants_own_key_is_renewed_without_a_request(layout: Layout, made: Path) -> None:
     shutil.rmtree(layout.kits / "cleo")
     kit = read_kit(renew(layout, "cleo"))
     assert kit.key is None
@@ -106,7 +106,7 @@ def test_the_coordinators_own_and_the_authority(layout: Layout) -> None:
     assert cli.execute(["renew", "--federation", str(layout.directory)]) == 2
 
 
-def test_an_authority_of_a_year_can_be_gone_on_with(layout: Layout) -> None:
+def test_an_authority_of_a_year_can_be_used_further(layout: Layout) -> None:
     """As FLARE made it before: it insists on how long the present one is valid."""
     authority = read_authority(layout)
     tree = json.loads(layout.authority.read_text())
@@ -127,9 +127,9 @@ def test_what_ends_soon_is_warned_of(
     end_soon(layout, layout.certificate("ben"))
     end_soon(layout, layout.server / "startup" / "server.crt")
     server, ben = endings(layout, names)
-    assert server.startswith("the certificate of server ends on 20")
-    assert server.endswith("in 9 days: 'pfedes renew --server' makes a new one")
-    assert ben.endswith("in 9 days: 'pfedes renew ben' makes a new one")
+    assert server.startswith("the certificate of server expires on 20")
+    assert server.endswith("in 9 days: 'pfedes renew --server' renews it")
+    assert ben.endswith("in 9 days: 'pfedes renew ben' renews it")
     capsys.readouterr()
     assert cli.execute(["status", str(layout.directory), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -155,10 +155,10 @@ def test_a_participant_is_warned_of_its_own(
     assert caplog.text == ""
     end_soon(layout, layout.kits / "ada" / CERTIFICATE)
     join()
-    assert "your certificate ends on 20" in caplog.text
+    assert "your certificate expires on 20" in caplog.text
     assert "in 9 days: ask the coordinator for a new kit, by 'pfedes renew ada'" in caplog.text
     end_soon(layout, layout.kits / "ada" / CERTIFICATE, days=0)
-    with pytest.raises(StoreError, match="your certificate ended on 20"):
+    with pytest.raises(StoreError, match="your certificate expired on 20"):
         join()
 
 
@@ -166,7 +166,7 @@ def people(layout: Layout) -> tuple[str, ...]:
     return configure(layout.config).federation.participants
 
 
-def test_who_is_expelled_comes_back_only_deliberately(
+def test_an_expelled_participant_comes_back_only_deliberately(
     layout: Layout, made: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = read_certificate(layout.certificate("ben"))

@@ -284,7 +284,7 @@ def test_kits_are_for_their_owners_only(layout: Layout) -> None:
     assert str(layout.server / "snapshots") in resources
     assert prepare(layout, configure(layout.config)) == []
     other = configure(layout.config, settings={"federation.classes": ["a", "b"]})
-    with pytest.raises(StoreError, match="is another federation"):
+    with pytest.raises(StoreError, match="holds another federation"):
         prepare(layout, other)
 
 
@@ -325,7 +325,7 @@ def test_what_ends_a_job_ends_the_coordinators_command(layout: Layout) -> None:
 def test_whatever_a_job_raises_ends_the_coordinators_command(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Untold it would be submitted again, for ever."""
+    """Untold it would be submitted again, forever."""
     from nvflare.apis.signal import Signal
 
     import pfedes.deploy.coordinator.controller as module
@@ -364,7 +364,7 @@ def test_a_key_that_never_leaves(
     Path("dan.csr").mkdir()  # in the way
     assert "cannot write dan.csr: " in refused("request", str(file))
     Path("dan.csr").rmdir()
-    assert cli.execute(["request", str(file)]) == 0  # anew, for the same key
+    assert cli.execute(["request", str(file)]) == 0  # again, for the same key
     assert key.read_bytes() == pem
     words = ["admit", "dan", "--request", "dan.csr", "--federation", str(layout.directory)]
     assert cli.execute(words) == 0
@@ -389,7 +389,7 @@ def test_a_key_that_never_leaves(
     with pytest.raises(StoreError, match="is not eve's request"):
         admit(layout, "eve", Path("dan.csr"))
     (tmp_path / "x.csr").write_text("nonsense")
-    with pytest.raises(StoreError, match="is no certificate request"):
+    with pytest.raises(StoreError, match="is not a certificate request"):
         admit(layout, "eve", tmp_path / "x.csr")
     assert not (layout.kits / "eve").exists()
 
@@ -400,8 +400,8 @@ def test_wrong_input(layout: Layout, tmp_path: Path) -> None:
     kit = str(layout.kits / "ada")
     for words, what in (
         (["serve", "f.toml"], "federation.participants must name who may join"),
-        (["run", str(layout.config)], "'pfedes serve' meets them"),
-        (["join", ".", "p.toml"], "is no kit of a federation"),
+        (["run", str(layout.config)], "with 'pfedes serve'"),
+        (["join", ".", "p.toml"], "is not a kit of a federation"),
         (["join", kit, "p.toml"], "state = '...' must name a directory"),
         (["status", "nowhere"], "holds no federation"),
         (["admit", "eve", "--federation", "nowhere"], "holds no federation"),

@@ -115,14 +115,14 @@ def card_of(enrol: Enrolment, **changes: Any) -> Card:
         ("fedavg", {"parameters": {"w": ["float32", [2**40]]}}, "its messages would have"),
         ("fedavg", {"parameters": {"w": ["load", [2]]}}, "the method has no messages for it"),
         ("fedavg", {"parameters": {"w" * 301: ["float32", [2]]}}, "more than 300 characters"),
-        ("fd", {"classes": {0: 9}}, "not as many as its samples"),
-        ("fd", {"classes": {2: 10}}, "classes on it that the federation does not have"),
+        ("fd", {"classes": {0: 9}}, "do not add up to its number of samples"),
+        ("fd", {"classes": {2: 10}}, "classes that the federation does not have"),
         ("fedproto", {"width": 2**24}, "its messages would have"),
         ("fedgh", {}, None),
-        ("fedgh", {"classes": None}, "more or less on it than the method needs"),
-        ("fedgh", {"classes": {0: 10}}, "more or less on it than the method needs"),
-        ("fedgh", {"classes": {2: 1}}, "classes on it that the federation does not have"),
-        ("pfedes", {"classes": {0: 10}}, "more or less on it than the method needs"),
+        ("fedgh", {"classes": None}, "does not have exactly the entries"),
+        ("fedgh", {"classes": {0: 10}}, "does not have exactly the entries"),
+        ("fedgh", {"classes": {2: 1}}, "classes that the federation does not have"),
+        ("pfedes", {"classes": {0: 10}}, "does not have exactly the entries"),
     ],
 )
 def test_cards_that_nobody_can_have(method: str, changes: dict[str, Any], why: str | None) -> None:
@@ -136,7 +136,7 @@ def test_cards_that_nobody_can_have(method: str, changes: dict[str, Any], why: s
 
 def test_a_card_that_is_too_long() -> None:
     for text in (None, 7, "x" * 1_000_001):
-        with pytest.raises(WireError, match="no text of at most 1,000,000 characters"):
+        with pytest.raises(WireError, match="not a text of at most 1,000,000 characters"):
             enrolment("pfedes").card("eve", text)
 
 

@@ -25,7 +25,7 @@ SILENCE = NoMessage("no answer: TIMEOUT", silent=True, struck=True)
 
 
 class Federation(Sites):
-    """Three participants, one of whom is a nuisance, and a server that starts jobs anew."""
+    """Three participants, one of whom is a nuisance, and a server that starts new jobs."""
 
     def __init__(self, layout: Layout, **settings: Any) -> None:
         people = {"federation.participants": ["ada", "ben", "eve"], "train.rounds": ROUNDS}
@@ -86,7 +86,7 @@ class Reconnecting(Federation):
         return found
 
 
-def test_who_never_answers_is_asked_less_and_less(
+def test_a_participant_that_never_answers_is_asked_less_and_less(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every time would cost the others a whole timeout."""
@@ -100,7 +100,7 @@ def test_who_never_answers_is_asked_less_and_less(
     assert people.jobs == 1
 
 
-def test_who_reconnects_after_every_round_no_longer_ends_every_job(
+def test_a_participant_that_always_reconnects_no_longer_ends_every_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     people = Reconnecting(Layout(tmp_path / "federation"))
@@ -128,7 +128,7 @@ def test_strikes_outlive_the_coordinator_and_are_shown(
     assert later.is_ready
 
 
-def test_who_was_slow_or_restarted_once_misses_one_round_at_most(tmp_path: Path) -> None:
+def test_a_participant_that_was_slow_once_misses_one_round_at_most(tmp_path: Path) -> None:
     people = Federation(Layout(tmp_path / "slow"))
     people.unable["eve", "answer"] = [SILENCE.why]
     people.serve()
@@ -183,7 +183,7 @@ def test_accounts_whatever_the_order_of_answers(answers: list[bool]) -> None:
     assert missed - (asked - missed) // FORGIVEN_AFTER <= strike.count <= missed
 
 
-def test_who_never_answers_is_asked_once_in_64_rounds_in_the_end() -> None:
+def test_a_participant_that_never_answers_is_asked_once_in_64_rounds_in_the_end() -> None:
     strike, asked = Strike(), []
     for round in range(1, 400):
         if not strike.pauses(round):

@@ -299,7 +299,7 @@ def test_a_user_without_a_home_is_warned(
 
 
 def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
-    """The one would be waited for, and the other fill the memory, for ever."""
+    """The one would be waited for, and the other fill the memory, forever."""
     pipe, endless = tmp_path / "pipe", tmp_path / "endless"
     os.mkfifo(pipe)
     endless.symlink_to("/dev/zero")

@@ -141,7 +141,7 @@ def test_a_model_without_the_servers_part_is_not_handed_out(tmp_path: Path) -> N
         task = Task("run", "ada", 1, 0, Payload(untrained().state_dict()))
         assert guest.handle(from_task("answer", task)).meta["kind"] == "reply"
         for best in (False, True):
-            with pytest.raises(StoreError, match="no round has been measured with what the server"):
+            with pytest.raises(StoreError, match="no round has been measured after aggregation"):
                 guest.seat.personal(best=best)
     finally:
         guest.stop()
@@ -168,7 +168,7 @@ def test_no_way_back_unless_it_was_allowed(guest: ParticipantHandler, tmp_path: 
 
 
 def test_no_way_back_by_way_of_another_run(guest: ParticipantHandler) -> None:
-    """One that begins anew has another name; what was accepted in this one is not forgotten."""
+    """One that begins again has another name; what was accepted in this one is not forgotten."""
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))
     guest.handle(from_task("answer", task(2, 1)))
@@ -246,7 +246,7 @@ def test_nothing_is_written_for_who_was_not_agreed_with(guest: ParticipantHandle
     [
         ({"method__name": "fedavg"}, "no consent to method 'fedavg'"),
         ({"method__width": 16}, "no consent to what 'pfedes' would send with width = 16"),
-        ({"federation__channels": 1}, "the terms are not those of the kit"),
+        ({"federation__channels": 1}, "the terms differ from those of your kit"),
         ({"method__extractor": "os:getcwd"}, "no consent to method.extractor = 'os:getcwd'"),
     ],
 )
@@ -402,7 +402,7 @@ def test_a_coordinator_holds_nothing() -> None:
     for ask in (population.client, population.untrained, population.labels):
         with pytest.raises(StoreError, match="ada's model and data are on its own machine"):
             ask("ada")
-    with pytest.raises(ConfigError, match="'pfedes serve' meets them"):
+    with pytest.raises(ConfigError, match="with 'pfedes serve'"):
         make_fleet(simulation, None)  # type: ignore[arg-type]  # it is refused before it is looked at
-    with pytest.raises(ConfigError, match="names somebody twice"):
+    with pytest.raises(ConfigError, match="names a participant twice"):
         Simulation(terms(federation__participants=["ada", "ada"]))

@@ -25,7 +25,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "times"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGINT, 2)]
 )
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
+def test_a_stopped_run_continues_as_if_nothing_had_happened(
     kind: signal.Signals, times: int, straight: dict[str, Any], tmp_path: Path
 ) -> None:
     directory = tmp_path / "run"

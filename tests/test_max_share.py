@@ -299,7 +299,7 @@ def test_totals_of_scores_cannot_change(sites: Any) -> None:
     assert run.manifest.clients["eve"].scores.test_total == 180
 
 
-def test_who_comes_back_with_other_data_is_refused(sites: Any) -> None:
+def test_a_participant_that_returns_with_other_data_is_refused(sites: Any) -> None:
     """Also in another job of another process: what counts is in the run."""
     people = {"federation.participants": ["ada", "ben", "eve"]}
     sites.coordinate()
@@ -307,7 +307,7 @@ def test_who_comes_back_with_other_data_is_refused(sites: Any) -> None:
     sites.config = sites.configured(**people, **{"train.rounds": 3})
     run = sites.coordinate()
     assert [row["selected"] for row in run.rounds] == [3, 3, 2]
-    assert "1073741824 training samples, it enrolled with 100" in sites.fleet.refusals["eve"]
+    assert "1073741824 training samples, but it enrolled with 100" in sites.fleet.refusals["eve"]
     # With the data it enrolled with it is welcome, but not with other totals.
     sites.samples["eve"], sites.totals["eve"] = 100, (47, 2**52)
     sites.config = sites.configured(**people, **{"train.rounds": 4})

@@ -158,7 +158,7 @@ def test_the_trap_is_named_in_the_card(trap: Run, tmp_path: Path) -> None:
     export_model(trap.personal("east"), tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "**Warning: the model predicts one class only, 'well'." in card
-    assert "Always naming the commonest class would be right on 90.91 %" in card
+    assert "Always predicting the most common class would be right on 90.91 %" in card
     assert "| ill | 2 | 0 | 0 | 0.00 % | 100.00 % |" in card
     assert "| well | 0 | 20 |" in card
     header = card.split("---")[1]

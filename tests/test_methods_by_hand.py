@@ -172,7 +172,7 @@ def test_fedtgp_inference_by_prototypes(inference: str) -> None:
 # --- FedGH ---
 
 
-def test_fedgh_at_rate_0_keeps_its_head_for_ever(tmp_path: Path) -> None:
+def test_fedgh_at_rate_0_never_changes_its_head(tmp_path: Path) -> None:
     config = small("fedgh", method__server_lr=0, train__rounds=3)
     run = Federation(config, out=tmp_path / "run").run()
     simulation = Simulation(config)

@@ -147,7 +147,7 @@ def test_what_a_run_cannot_change_is_still_refused(tmp_path: Path) -> None:
     Federation(config, out="run").run()
     text = Path("run/config.toml").read_text()
     Path("run/config.toml").write_text(text.replace("seed = 0", "seed = 1"))
-    with pytest.raises(StoreError, match="changed in what a run cannot change"):
+    with pytest.raises(StoreError, match="changed key that defines the run"):
         Federation.resume("run", rounds=2)
-    with pytest.raises(StoreError, match="changed in what a run cannot change"):
+    with pytest.raises(StoreError, match="changed key that defines the run"):
         open_run("run").model("client-0000")

@@ -23,7 +23,7 @@ from pfedes.report.page import render
 from tiny import CLASSES
 
 LOADING = "from tiny import ada_images as images, ben_rows as rows\n"
-HELD = "Samples of each client, and of which classes"
+HELD = "Samples of each client, by class"
 
 
 def trained(place: Path) -> Path:

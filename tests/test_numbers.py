@@ -36,7 +36,7 @@ def test_tables(text: bytes, tmp_path: Path) -> None:
         (np.ones((2, 4)), "holds 2 x 4 numbers, expected n x 3"),
     ],
 )
-def test_arrays_that_will_not_do(array: Any, message: str, tmp_path: Path) -> None:
+def test_unusable_arrays_are_refused(array: Any, message: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", array)
     with pytest.raises(DataError, match=rf"x.npy {message}"):
         open_numbers(tmp_path / "x.npy", (3,))
@@ -53,7 +53,7 @@ def test_arrays_that_will_not_do(array: Any, message: str, tmp_path: Path) -> No
         ("1,nan,3\n", "holds NaN or infinity"),
     ],
 )
-def test_tables_that_will_not_do(text: str, message: str, tmp_path: Path) -> None:
+def test_unusable_tables_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(DataError, match=rf"x.csv {message}"):
         open_numbers(tmp_path / "x.csv", (3,))

@@ -40,7 +40,7 @@ def both(inputs: object, labels: object = LABELS) -> dict[str, object]:
 
 
 class Items:
-    """A data set in torch's manner."""
+    """A PyTorch map-style data set."""
 
     def __init__(self, item: Callable[[int], object], count: int = 20) -> None:
         self.item, self.count = item, count
@@ -94,13 +94,13 @@ WRONG: dict[str, tuple[object, str]] = {
         both(PIXELS, np.array([2**63, 0] * 10, np.uint64)),
         r"labels 0\.\.9223372036854775808",
     ),
-    "no text": (both(PIXELS, [b"\xff"] * 20), "labels are bytes that are no text"),
+    "no text": (both(PIXELS, [b"\xff"] * 20), "labels are bytes that are not text"),
     "some missing": (both(PIXELS, [None, 1] * 10), "labels are no array of numbers or names"),
 }
 
 
 @pytest.mark.parametrize(("given", "message"), WRONG.values(), ids=WRONG)
-def test_one_line_for_what_will_not_do(given: object, message: str, read: Read) -> None:
+def test_unusable_input_gets_one_line(given: object, message: str, read: Read) -> None:
     with pytest.raises(DataError, match=rf"^ada: .*{message}"):
         read(given)
 

@@ -37,7 +37,7 @@ def wards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", PEOPLE)
-def test_a_model_of_ones_own_predicts_and_leaves(
+def test_a_participants_own_model_predicts_and_is_exported(
     name: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = open_run(trained)
@@ -79,7 +79,7 @@ print(json.dumps(network(x).softmax(1).tolist()))
     assert f"# {name}: models.py:{function} for images of" in card
     assert "- Data: the client's own." in card
     assert str(OWN) not in card + (out / "config.json").read_text()
-    assert "With it, torch," in " ".join(card.split())
+    assert "With that code, torch," in " ".join(card.split())
 
 
 @needs_onnx
@@ -104,7 +104,9 @@ def test_code_that_builds_something_else_by_now(trained: Path, tmp_path: Path) -
     personal = open_run(trained).personal("ada")
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
     object.__setattr__(personal, "untrained", lambda: other)
-    with pytest.raises(ModelError, match=r"models\.py:mlp no longer builds what ada trained"):
+    with pytest.raises(
+        ModelError, match=r"models\.py:mlp no longer builds the network that ada trained"
+    ):
         export_model(personal, "out")
     assert not (tmp_path / "out").exists()
 

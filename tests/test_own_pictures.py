@@ -119,7 +119,7 @@ def test_a_file_of_medmnist(tmp_path: Path) -> None:
         ({"test_labels": np.array([{}] * 8)}, "is not an .npz file of arrays"),
     ],
 )
-def test_files_of_arrays_that_will_not_do(
+def test_unusable_files_of_arrays_are_refused(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     """The last one would have to be unpickled."""

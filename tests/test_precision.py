@@ -207,7 +207,7 @@ def test_the_option_sets_it_and_refuses_others(tmp_path: Path) -> None:
         configure(precision="half")
 
 
-def test_the_canary_sings_in_the_precision_of_the_run() -> None:
+def test_nodes_are_tried_in_the_precision_of_the_run() -> None:
     assert canary("cpu", 1, "bf16") == canary("cpu", 1, "bf16")
     assert canary("cpu", 1, "bf16") != canary("cpu", 1)
 

@@ -192,7 +192,7 @@ def test_what_a_decoder_may_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["x.png"], "has 4 clients: say which (--client) of client-0000, client-0001,"),
+        (["x.png"], "has 4 clients: choose one with --client: client-0000, client-0001,"),
         (
             ["x.png", "--client", "client-002"],
             "unknown client 'client-002'; did you mean 'client-0",
@@ -223,7 +223,7 @@ def test_no_run_and_other_data(made: Path, tmp_path: Path) -> None:
     assert cli.execute(["predict", "nowhere", "x.png"]) == 2
     shutil.copytree(made, tmp_path / "other")
     about = json.loads((made / "environment.json").read_text())
-    for key, said in (("data", "trained on other data"), ("federation", "was changed in what")):
+    for key, said in (("data", "trained on other data"), ("federation", "has a changed key")):
         text = json.dumps({**about, key: "something else"})
         (tmp_path / "other" / "environment.json").write_text(text)
         with pytest.raises(StoreError, match=said):

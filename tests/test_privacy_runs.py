@@ -69,7 +69,7 @@ def account(run: str = "run") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mode", ["central", "local"])
-def test_a_killed_server_goes_on_to_the_same_bits_and_is_charged_once(
+def test_a_killed_server_continues_to_the_same_bits_and_is_charged_once(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Federation(noisy(mode), out="whole").run()
@@ -279,7 +279,7 @@ def test_who_adds_how_much_noise() -> None:
     assert variances() == (0, 0)
 
 
-def test_local_noise_goes_on_the_upload_before_it_leaves() -> None:
+def test_local_noise_is_added_to_the_upload_before_it_leaves() -> None:
     mechanism = Mechanism(PrivacyConfig(mode="local", noise=1.0), 1, lambda whose: KEY)
     down = {"b": torch.zeros(2), "a": torch.ones(1)}
     up = {"b": torch.zeros(2), "a": torch.ones(1)}

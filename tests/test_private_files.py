@@ -61,7 +61,7 @@ def test_states_of_a_run_are_private_and_reports_are_not(tmp_path: Path) -> None
     assert {name: mode(run / name) for name in shown} == dict.fromkeys(shown, 0o644)
 
 
-def test_a_run_that_was_open_to_others_is_closed_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_was_open_to_others_is_closed_when_it_continues(tmp_path: Path) -> None:
     Federation(small(train__rounds=1, runtime__report=False), out="run").run()
     state = tmp_path / "run" / "state"
     state.chmod(0o755)

@@ -90,7 +90,7 @@ def test_it_is_stopped_and_continues(tmp_path: Path) -> None:
         }
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_run_that_fails_is_named_and_the_others_continue(tmp_path: Path) -> None:
     broken = Setting("standalone", options=(("data.source", "folder:nowhere"),))
     stage = Stage("first", "", SMOKE, lambda _: [broken, Setting("fd")])
     queue = Queue(tmp_path / "out", tmp_path / "kept", stages=[stage])

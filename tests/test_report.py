@@ -96,7 +96,7 @@ def test_pictures_are_described(page: Page, finished: Path) -> None:
     accuracy, distribution, classes, partition, enhanced = page.pictures
     assert initial in accuracy
     assert "Histogram" in distribution
-    assert "were called what they are" in classes
+    assert "were classified correctly" in classes
     assert "table below" in partition
     assert "classes 0, 2, 4, 7, 9" in enhanced
     html = (finished / "report.html").read_text()
@@ -174,10 +174,10 @@ def test_what_was_changed_before_it_was_sent_is_not_called_private(
     assert wire.counted.floats_up == "670,058"
     assert "each answer with 670,058 floats" in page.text
     assert "never left" not in page.text
-    assert "not found by this" in page.text
+    assert "does not find a tensor that was changed" in page.text
     card = export_card(tmp_path / "run")
     assert "it answered 1 round with 670,058 numbers" in card.lower()
-    assert "not found\nby this" in card
+    assert "does not find numbers that were" in card
 
 
 def export_card(run: Path) -> str:
@@ -464,7 +464,7 @@ def test_the_report_needs_no_data_but_for_its_pictures(
     monkeypatch.setattr(sources, "load", _no_data)
     page = Page(render(open_run(copy)))
     assert "Not shown" not in page.text
-    name = "Samples of each client, and of which classes"
+    name = "Samples of each client, by class"
     assert page.table(name).rows == before.table(name).rows
     assert page.table("Private models").rows == before.table("Private models").rows
     assert "Enhanced images" not in page.text

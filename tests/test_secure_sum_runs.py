@@ -113,7 +113,7 @@ def forgetful(*lost: str, fails: bool = False) -> type[Forgetful]:
     return type("Lossy", (Forgetful,), {"lost": frozenset(lost), "fails": fails})
 
 
-def test_who_is_not_in_the_sum_stays_at_its_version(tmp_path: Path) -> None:
+def test_a_client_outside_the_sum_stays_at_its_version(tmp_path: Path) -> None:
     def fleet(simulation: Simulation, store: ClientStore) -> SerialFleet:
         return forgetful("client-0001")(host_of(simulation, store), 1)
 

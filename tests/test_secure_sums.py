@@ -217,7 +217,7 @@ def test_no_kill_loses_a_round_or_opens_it_twice(
     assert served == 6 if step == 1 else served
 
 
-def test_who_is_needed_and_came_back_is_asked_in_the_next_job(tmp_path: Path) -> None:
+def test_a_needed_participant_that_came_back_is_asked_in_the_next_job(tmp_path: Path) -> None:
     town = Town(tmp_path, timeout=60, lost={("open", "ada"), ("open", "ben")})
     connected = dict.fromkeys(NAMES, "1")
     town.layout.write_presence(Presence({**connected, "ada": "2"}, connected))

@@ -50,7 +50,7 @@ def test_a_polynomial_by_hand() -> None:
     assert shamir.join(shares, shamir.weights_at_zero([1, 2, 3])) == 5
 
 
-def test_masks_between_two_cancel_and_ones_own_stays() -> None:
+def test_masks_between_two_members_cancel_and_a_members_own_stays() -> None:
     digest, seeds = bytes(32), (b"a" * 32, b"b" * 32)
     x = np.array([1, -2, 2**62], np.int64)
     first = masked(x, seeds[0], 0, [None, b"s" * 32], digest)
@@ -170,7 +170,7 @@ def test_members_who_were_asked_for_something_else_are_in_no_sum(tmp_path: Path)
     assert cohort.member("ben").ready(1, cohort.own["ben"], "another") != first
 
 
-def test_training_anew_opens_no_second_set(tmp_path: Path) -> None:
+def test_training_again_opens_no_second_set(tmp_path: Path) -> None:
     """A coordinator may have it trained from another download, and then from the first again."""
     cohort = Cohort(tmp_path)
     opening(cohort, cohort.ready())()
@@ -182,7 +182,7 @@ def test_training_anew_opens_no_second_set(tmp_path: Path) -> None:
     assert nonce == cohort.ready()[0].nonce
 
 
-def test_a_value_made_anew_makes_the_old_sets_useless(tmp_path: Path) -> None:
+def test_a_recomputed_value_makes_the_old_sets_useless(tmp_path: Path) -> None:
     cohort = Cohort(tmp_path)
     before = cohort.ready()
     stale = opening(cohort, before)
@@ -335,7 +335,7 @@ def test_a_liar_spoils_a_sum_and_is_noticed(tmp_path: Path) -> None:
         collect(cohort.collector(), cohort.ready(), Lying(), least=3)
 
 
-def test_who_forgets_can_open_nothing(tmp_path: Path) -> None:
+def test_a_member_that_forgets_can_open_nothing(tmp_path: Path) -> None:
     cohort = Cohort(tmp_path)
     again = opening(cohort, cohort.ready())
     again()

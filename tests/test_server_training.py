@@ -239,7 +239,7 @@ def test_a_small_model_that_is_wider_than_a_clients_is_refused(tmp_path: Path) -
         Federation(config, out=tmp_path / "run").run()
 
 
-def test_who_was_never_selected_has_its_initial_projector(tmp_path: Path) -> None:
+def test_a_client_that_was_never_selected_has_its_initial_projector(tmp_path: Path) -> None:
     config = small("fedmrl", train__participation=0.25, train__rounds=1)
     run = Federation(config, out=tmp_path / "run").run()
     name = next(n for n, standing in run.manifest.clients.items() if not standing.version)

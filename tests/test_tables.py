@@ -134,7 +134,7 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
         ('y,age\na,"1\n', "quotation marks or commas are out of place"),
     ],
 )
-def test_tables_that_will_not_do(text: str, message: str, tmp_path: Path) -> None:
+def test_unusable_tables_are_refused(text: str, message: str, tmp_path: Path) -> None:
     source, config = table_of(tmp_path / "t.csv", text, numbers=["age"])
     with pytest.raises(DataError, match=message):
         columns_of(source, config)
@@ -429,7 +429,7 @@ def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
         ({"data.limit": 40}, "data.limit = 40 is not for a natural partition"),
     ],
 )
-def test_natural_partitions_that_will_not_do(
+def test_unusable_natural_partitions_are_refused(
     settings: dict[str, Any], message: str, run: Path
 ) -> None:
     with pytest.raises(PfedesError, match=message):

@@ -415,7 +415,7 @@ def test_what_the_theory_does_not_speak_of_is_refused(plain_run: Run, tmp_path: 
         measure(changed("method", sharing="local"), name)
     with pytest.raises(StoreError, match=r"the replay of round 1 ends .* away"):
         measure(changed("train", lr=0.5), name, points=1, curvatures=1)
-    with pytest.raises(StoreError, match="was changed in what a run cannot change: seed"):
+    with pytest.raises(StoreError, match="has a changed key that defines the run: seed"):
         measure(changed_seed(plain_run), name)
     with pytest.raises(ConfigError, match="both must be at least 1"):
         measure(plain_run, name, curvatures=0)

@@ -137,7 +137,7 @@ class Told(Listener):
         self.heard.append("ended")
 
 
-def test_a_tracker_of_ones_own_has_a_name(tmp_path: Path) -> None:
+def test_a_custom_tracker_has_a_name(tmp_path: Path) -> None:
     pfedes.run(small(train__rounds=1), out=tmp_path / "r", track="test_track:Told", quiet=True)
     assert Told.heard == ["round 1", "finished", "ended"]
 

@@ -108,7 +108,7 @@ def test_a_batch_of_one_is_normalised_by_running_statistics(samples: int) -> Non
     assert model[2].training
 
 
-def test_dropout_falls_anew_on_raw_and_enhanced_images_and_rests_in_phase_2() -> None:
+def test_dropout_is_drawn_for_raw_and_for_enhanced_images_and_is_off_in_phase_2() -> None:
     seen: list[torch.Tensor] = []
     drop = nn.Dropout(0.5)
     drop.register_forward_hook(lambda *call: seen.append(call[-1]))

@@ -26,15 +26,15 @@ def _known_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, None),
         ({"pfedes": "0.1.7"}, None),
-        ({"pfedes": "0.2.0"}, r"ben runs pfedes 0\.2\.0 \(protocol 1\), here it is 0\.1\.0"),
+        ({"pfedes": "0.2.0"}, r"ben runs pfedes 0\.2\.0 \(protocol 1\), this side runs 0\.1\.0"),
         ({"pfedes": "1.1.0"}, "install the same on both sides"),
         ({"protocol": 2}, r"\(protocol 2\)"),
-        ({"protocol": True}, "tells no versions"),
-        ({"protocol": None}, "tells no versions"),
-        ({"pfedes": None}, "tells no versions"),
-        ({"pfedes": "0.1." + "9" * 100}, "tells no versions"),
-        ({"torch": "2.0\n"}, "tells no versions"),
-        ({"nvflare": ["2.9.0"]}, "tells no versions"),
+        ({"protocol": True}, "sends no versions"),
+        ({"protocol": None}, "sends no versions"),
+        ({"pfedes": None}, "sends no versions"),
+        ({"pfedes": "0.1." + "9" * 100}, "sends no versions"),
+        ({"torch": "2.0\n"}, "sends no versions"),
+        ({"nvflare": ["2.9.0"]}, "sends no versions"),
     ],
 )
 def test_which_versions_fit(changed: dict[str, Any], why: str | None) -> None:
@@ -55,7 +55,7 @@ def test_from_version_1_on_minor_versions_fit(monkeypatch: pytest.MonkeyPatch) -
 def test_another_torch_is_only_said() -> None:
     (note,) = check_versions({**OWN, "torch": "2.14.0"}, "ben")
     assert note == (
-        "ben runs torch 2.14.0, here it is 2.13.0: the bits of a simulation are not promised"
+        "ben runs torch 2.14.0, this side 2.13.0: the bits of a simulation are not promised"
     )
     (note,) = check_versions({**OWN, "nvflare": "2.9.1"}, "ben")
     assert "not tested together" in note
@@ -157,7 +157,7 @@ class TestCoordinator:
         assert said[-1] == "all rounds are done; waiting at most 630 s to tell ben"
         serving._meet({"ada": "1"})
         assert not serving._is_done()
-        assert said[-1] == "ben left without knowing the end; waiting 30 s"
+        assert said[-1] == "ben left before receiving the final result; waiting 30 s"
         before = len(said)
         serving._submit(MagicMock())  # nobody is there who could be told by a job
         assert not serving._is_done()

@@ -56,7 +56,7 @@ def test_a_reply_tells_neither_the_work_nor_the_plain_digest(guest: ParticipantH
         guest.seat.answers.keyed("x")
 
 
-def test_whoever_sends_more_is_turned_away() -> None:
+def test_an_upload_with_more_than_the_list_is_rejected() -> None:
     """A server of a federation does not store what it need not know."""
     simulation = Simulation(own_config(terms().model_dump(mode="json"), ada(Path("none"))))
     card, ctx = simulation.population.card("ada", []), simulation.context(1)

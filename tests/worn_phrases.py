@@ -22,6 +22,17 @@ INSTEAD = {
     r"utili[sz]e[sd]?": "use",
     r"please note( that)?|it should be noted( that)?": "say it",
     r"at this point in time": "now",
+    r"anew": "again, a new one",
+    r"for ever": "forever",
+    r"for want of": "for lack of",
+    r"as ever": "unchanged",
+    r"(is|are) called so": "say what is reported, and where",
+    r"(is|are) set aside": "is ignored",
+    r"keys set aside": "ignored keys",
+    r"(nobody|one) of that name": "no such user, no such client",
+    r"in the manner of|in \w+'s manner": "like",
+    r"(?<!there )is no (certificate|directory|file|kit|member|number|parameter|text)": "is not a",
+    r"who (comes|differs|drops|answers) (back|out|first|late)": "a client that ...",
 }
 """By regular expression, of whole words."""
 

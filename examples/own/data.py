@@ -40,7 +40,7 @@ def named() -> dict[str, Any]:
 
 
 class Pairs:
-    """A data set in torch's manner: a length, and pairs by number."""
+    """A PyTorch map-style data set: a length, and a pair at each index."""
 
     def __init__(self, images: Any, labels: Any) -> None:
         self.images, self.labels = images, labels

@@ -1,4 +1,4 @@
-"""Personalized federated learning in which every client keeps a model of its own.
+"""Personalized federated learning in which every client keeps its own model.
 
 Names are imported when first used, so that `pfedes --help` need not wait for torch.
 """

@@ -253,6 +253,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def at_home(path: Path | str) -> Path:
+    """The path with `~` expanded; raises ConfigError if there is no such user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -265,7 +266,7 @@ def directory(given: str, what: str) -> Path:
     try:
         there = path.is_dir()
         if there:
-            next(path.iterdir(), None)  # searching it would pass over what is forbidden
+            next(path.iterdir(), None)  # a search would skip a forbidden directory silently
     except OSError as error:
         raise DataError(f"{what} {given!r:.80}: {reason(error)}") from None
     if not there:

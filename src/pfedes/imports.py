@@ -27,7 +27,7 @@ def is_own(name: str) -> bool:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Module and function. Who tests a name and who imports it must read it alike."""
+    """Module and function. Tests and imports of a name must use this, so that they agree."""
     module, _, function = name.rpartition(":")
     return module, function
 
@@ -133,7 +133,7 @@ def name_of(function: Any) -> str:
         return f"{module}:{name}"
     plain = name if name.isidentifier() else ""
     base = f"{THIS_PROGRAM}:{plain or 'function'}"
-    # A cell that runs again defines its function anew. What has no name of its own, such as a
+    # A cell that runs again defines its function again. What has no name of its own, such as a
     # lambda, is told apart from others by a number.
     numbered = (f"{base}_{number}" for number in itertools.count(2))
     names = [base] if plain else itertools.chain([base], numbered)

@@ -90,7 +90,7 @@ def paper(
     Args:
         name: Name of an experiment, or "all".
         scale: smoke, laptop, converged or full.
-        methods: Who is compared, as names, classes or objects; "all" stands for the experiment's.
+        methods: Methods to compare: names, classes or objects; "all" means the experiment's own.
         data_dir: The data sets' directory or its parent.
         out: Where runs and results go, runs/paper-SCALE if None; what is finished there is not run
             again.

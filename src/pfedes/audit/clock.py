@@ -1,4 +1,4 @@
-"""The time that an audit may take, and what was left out for want of it."""
+"""The time that an audit may take, and what was left out for lack of it."""
 
 import time
 

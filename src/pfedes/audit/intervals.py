@@ -55,7 +55,7 @@ def resampled(
     for number in range(RESAMPLES):
         drawn = np.bincount(rng.integers(len(kinds), size=len(kinds)), minlength=len(kinds))
         found[number] = statistic(drawn[place].astype(np.float64))
-    found = found[~np.isnan(found)]  # a class may have been drawn from nobody
+    found = found[~np.isnan(found)]  # a resample may have no client of a class
     low, high = np.quantile(found, [TAIL, 1 - TAIL])
     spread = float(found.std())
     if spread == 0:

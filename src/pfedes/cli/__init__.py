@@ -21,7 +21,7 @@ from pfedes.version import __version__
 DEBUG = "--debug"
 
 WHAT_NEXT = """\
-pfedes: personalized federated learning in which every client keeps a model of its own.
+pfedes: personalized federated learning in which every client keeps its own model.
 
 What to do next:
 
@@ -34,7 +34,7 @@ What to do next:
 
 app = typer.Typer(
     cls=LazyGroup,
-    help="Personalized federated learning in which every client keeps a model of its own.",
+    help="Personalized federated learning in which every client keeps its own model.",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,

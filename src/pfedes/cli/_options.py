@@ -29,7 +29,7 @@ Participants = Annotated[
     typer.Option(
         "--participant",
         metavar="FILE.toml",
-        help="Participant with its own model and data; may be repeated.",
+        help="File of a participant with its own model and data; may be repeated.",
     ),
 ]
 Device = Annotated[str | None, typer.Option(help="Device of the clients: auto, cpu, cuda or mps.")]

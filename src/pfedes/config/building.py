@@ -207,7 +207,7 @@ def validate(tree: Mapping[str, Any], *, imports: bool = True) -> Config:
 
 
 def _method_config(name: str, imports: bool) -> type[MethodConfig]:
-    # A name of nobody's may be that of a class in the program that made the run.
+    # An unknown name may be that of a class in the program that made the run.
     if imports or name in METHODS:
         return method_class(name).Config
     return StoredMethodConfig
@@ -296,7 +296,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _choose_method(tree: dict[str, Any], name: str) -> None:
-    """Keys of `[method]` belong to the method it names: with another one they are set aside."""
+    """Keys of `[method]` belong to the method it names: with another one they are ignored."""
     section = tree.get("method", {})
     if not isinstance(section, dict):
         raise ConfigError(f"method = {section!r}: expected a section [method]")

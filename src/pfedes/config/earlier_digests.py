@@ -57,7 +57,7 @@ def earlier_federation_digest(config: Config) -> str:
 def earlier_local_digest(config: Config) -> str:
     """What `local_digest` was; '' likewise."""
     settled = config.settled()
-    own = METHODS.get(settled.method.name)  # None: somebody's own method, whose keys are all known
+    own = METHODS.get(settled.method.name)  # None: a custom method, whose keys are all known
     known = {
         **_known("seed", "train", *WHO),
         "method": True if own is None else {"name", *own},

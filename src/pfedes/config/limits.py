@@ -79,7 +79,7 @@ class Limits(Section):
     epsilon: float = Field(
         0.0, ge=0, description="largest own privacy loss, over all runs of this state; 0 = any"
     )
-    delta: float = Field(1e-5, gt=0, lt=1, description="of epsilon")
+    delta: float = Field(1e-5, gt=0, lt=1, description="delta of the privacy loss")
     secure_sum: bool = Field(
         False, description="whether to take part only where the server sees sums of changes"
     )
@@ -187,7 +187,7 @@ class Limits(Section):
 
 @dataclass(frozen=True)
 class Bound:
-    """One limit beside what is asked for."""
+    """One limit of a participant, next to the value that the coordinator asks for."""
 
     key: str
     name: str
@@ -200,7 +200,7 @@ class Bound:
 
 
 def at_most(key: str, name: str, asked: float, most: float) -> Bound:
-    """A limit from above, of which 0 is none."""
+    """A limit from above; 0 allows any value."""
     return Bound(
         key, name, asked, f"at most {most:g}" if most else "any", not most or asked <= most
     )
@@ -211,6 +211,7 @@ def at_least(key: str, name: str, asked: float, least: float) -> Bound:
 
 
 def within(key: str, name: str, asked: float, range: tuple[float, float]) -> Bound:
+    """A limit from both sides."""
     least, most = range
     return Bound(key, name, asked, f"{least:g} to {most:g}", least <= asked <= most)
 

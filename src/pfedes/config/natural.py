@@ -124,7 +124,7 @@ def _people(
             person = Participant(
                 name=site,
                 model=absolute(models[number % len(models)], directory),
-                # One machine holds all rows: nobody's consent is asked for.
+                # One machine holds all rows, so no consent is needed.
                 methods=tuple(METHODS),
                 table=table.model_copy(update={"only": site}),
                 **keys,

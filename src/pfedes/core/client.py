@@ -98,6 +98,7 @@ def _read(form: TypeAdapter[T], data: bytes) -> T:
 
 
 def parameters_of(model: nn.Module) -> Parameters:
+    """Type (as torch names it) and shape of each tensor in the state dict, by name."""
     return {
         name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
         for name, tensor in model.state_dict().items()

@@ -72,7 +72,7 @@ Metadata = Literal["all", "scores", "none"]
 class Caution:
     """What a client does not let the server learn, see `[limits]` of a participant; 0, 1 = all."""
 
-    shortest_batch: int = 0  # samples; what is uploaded does not learn from shorter ones
+    shortest_batch: int = 0  # samples; the uploaded part is not trained on shorter ones
     crowd: float = 0.0  # share of the samples, two at least, that a unit must answer to
     silent: float = 1.0  # the largest share of a download's hidden units that answer to fewer
 

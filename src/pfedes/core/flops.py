@@ -38,7 +38,7 @@ def is_costly(operation: Any) -> bool:
     """
     namespace, name = operation.namespace, operation._overloadpacket.__name__
     if namespace not in TORCHS:
-        return True  # somebody's own, and nobody can look into it
+        return True  # a custom operation that cannot be inspected
     return bool(PRODUCTS.search(name)) and not NO_PRODUCTS.search(name)
 
 

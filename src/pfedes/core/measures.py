@@ -61,12 +61,12 @@ class Tally:
 
     @cached_property
     def called(self) -> Counter[int]:
-        """How many samples were called each class, rightly or not."""
+        """Number of samples that were predicted as each class, correctly or not."""
         return _summed((call, count) for _, call, count in self.counts)
 
     @cached_property
     def right(self) -> Counter[int]:
-        """How many samples of each class were called so."""
+        """Number of samples of each class that were predicted correctly."""
         return _summed((label, count) for label, call, count in self.counts if label == call)
 
     @property
@@ -76,7 +76,7 @@ class Tally:
 
     @property
     def only_class(self) -> int | None:
-        """The one class that all samples were called, though they are of several; else None."""
+        """The class predicted for all samples, if they are of several classes; else None."""
         if len(self.called) > 1 or len(self.held) < 2:
             return None
         return next(iter(self.called))
@@ -92,7 +92,7 @@ class Tally:
 
     @property
     def macro_f1(self) -> float | None:
-        """The mean F1 of the classes that samples are of or were called."""
+        """The mean F1 of the classes that samples have or were predicted as."""
         classes = self.held.keys() | self.called.keys()
         both = {label: self.held[label] + self.called[label] for label in sorted(classes)}
         return _mean(2 * self.right[label] / count for label, count in both.items())
@@ -103,11 +103,11 @@ class Tally:
         return _mean(area for _, area in self.areas)
 
     def sensitivity(self, label: int) -> float | None:
-        """The share of a class's samples that were called so."""
+        """The share of a class's samples that were predicted as this class."""
         return self.right[label] / self.held[label] if self.held[label] else None
 
     def specificity(self, label: int) -> float | None:
-        """The share of the other classes' samples that were not called so."""
+        """The share of the other classes' samples that were not predicted as this class."""
         others = self.samples - self.held[label]
         wrongly = self.called[label] - self.right[label]
         return 1 - wrongly / others if others else None

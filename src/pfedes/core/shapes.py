@@ -10,6 +10,7 @@ _KINDS = {IMAGES: "images", SIGNALS: "signals", ROWS: "rows"}
 
 
 def is_image(shape: Shape) -> bool:
+    """Whether inputs of this shape are (channels, height, width)."""
     return len(shape) == IMAGES
 
 

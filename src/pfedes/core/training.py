@@ -81,7 +81,7 @@ def fit(
         ctx: The round and the settings of the run.
         beside: A tensor with one row per training sample; `batch.beside` has the rows of a batch.
         epoch_begins: Called before every epoch.
-        share: Share of the samples that an epoch sees, drawn anew for each.
+        share: Share of the samples that an epoch sees, drawn again for each.
 
     Returns:
         The mean of the first loss over the last epoch.
@@ -183,6 +183,7 @@ def label_loss(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def only_images_augmented(shape: Shape) -> str:
+    """The message that refuses augmentation of inputs that are not images."""
     return f"train.augment is for images, but its inputs are {described(shape)}"
 
 

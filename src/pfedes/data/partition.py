@@ -35,7 +35,7 @@ def _is_split(split: Shares | Literal["official"]) -> Shares | Literal["official
 
 
 class PartitionConfig(Section):
-    """Who gets which samples."""
+    """How samples are divided among clients."""
 
     kind: Literal["classes", "dirichlet", "iid", "natural"] = Field(
         "classes", description="classes (the paper's) | dirichlet | iid | natural (by table.site)"
@@ -169,7 +169,7 @@ def _plan_classes(
             continue
         places = len(clients_of)
         if config.rule == "floor_plus_one":
-            places = per_client * clients // len(classes) + 1  # one share may go to nobody
+            places = per_client * clients // len(classes) + 1  # one share may stay unused
         shares = rng.uniform(0.4, 0.6, places)
         shares /= shares.sum()
         holdings[label] = list(zip(clients_of, shares.tolist(), strict=False))

@@ -73,6 +73,7 @@ class TableConfig(Section):
 
 
 def is_table(source: str) -> bool:
+    """Whether the data is a table: `csv:FILE` or `parquet:FILE`."""
     return source.startswith(TABLES)
 
 

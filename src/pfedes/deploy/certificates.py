@@ -28,7 +28,7 @@ SOON = timedelta(days=30)  # before its end a certificate is warned of
 class Certificate:
     """What of a certificate matters here."""
 
-    name: str  # '' if it names nobody, or several
+    name: str  # '' if it has no name, or several
     made: datetime
     ends: datetime
     key: CertificatePublicKeyTypes
@@ -61,7 +61,7 @@ def read_certificate(path: Path) -> Certificate:
     try:
         return parse_certificate(read(path))
     except ValueError:
-        raise DamageError(f"{path} is no certificate") from None
+        raise DamageError(f"{path} is not a certificate") from None
 
 
 def ending(whose: str, ends: datetime, remedy: str) -> str | None:
@@ -71,9 +71,9 @@ def ending(whose: str, ends: datetime, remedy: str) -> str | None:
         return None
     day = ends.date().isoformat()
     if left <= timedelta(0):
-        return f"{whose} ended on {day}: {remedy}"
+        return f"{whose} expired on {day}: {remedy}"
     days = f"{left.days} day{'' if left.days == 1 else 's'}"
-    return f"{whose} ends on {day}, in {days}: {remedy}"
+    return f"{whose} expires on {day}, in {days}: {remedy}"
 
 
 def certificates_of(layout: Layout, names: Iterable[str]) -> dict[str, datetime]:
@@ -101,7 +101,7 @@ def endings(layout: Layout, names: Iterable[str]) -> list[str]:
     lines = []
     for whose, ends in certificates_of(layout, names).items():
         command = own.get(whose, f"pfedes renew {whose}")
-        lines.append(ending(f"the certificate of {whose}", ends, f"'{command}' makes a new one"))
+        lines.append(ending(f"the certificate of {whose}", ends, f"'{command}' renews it"))
     return [line for line in lines if line is not None]
 
 

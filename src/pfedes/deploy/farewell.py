@@ -39,4 +39,4 @@ def _log_out(site: Any) -> None:
         with site.engine.new_context() as fl_ctx:
             site.logout_client(fl_ctx)
     except Exception as error:  # whatever is half built, or gone, at such a moment
-        log.info("nobody heard the farewell: %s", error)
+        log.info("the server did not receive the goodbye: %s", error)

@@ -30,7 +30,7 @@ SCHEME = "tcp"
 
 
 def write_site(place: Path, kit: Kit, key: bytes, participant: Participant) -> None:
-    """A participant's workspace, anew: nothing of an earlier one stays."""
+    """Makes a participant's workspace from scratch: nothing of an earlier one stays."""
     terms = kit.terms.federation
     fed_client = {
         "format_version": 2,

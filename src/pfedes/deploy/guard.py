@@ -61,7 +61,7 @@ class Guard:
                 try:
                     self._revoked, self._stamp = read_revocations(self._file), stamp
                 except PfedesError as error:
-                    log.error("%s; the list of before counts", error)
+                    log.error("%s; the previous list stays in force", error)
             return self._revoked
 
     @contextmanager
@@ -71,7 +71,7 @@ class Guard:
         if certificate is None:  # a process of this machine, on a line without TLS
             yield True
             return
-        # First on the list of the watched: who is revoked from now on is seen there.
+        # First added to the watched connections, so that a later revocation is noticed.
         self._open[connection] = certificate
         try:
             if refused := self.revoked.refuses(certificate):
@@ -98,7 +98,7 @@ class Guard:
             try:
                 self.look()
             except Exception:  # FLARE's objects may be half made, or gone
-                log.exception("open connections could not be looked at")
+                log.exception("cannot inspect the open connections")
 
     def look(self) -> None:
         revoked = self.revoked
@@ -137,14 +137,14 @@ def _guard_connections(guard: Guard) -> None:
                 if may_come_in:
                     handle(self)
         except OSError as error:
-            log.info("a connection that came to nothing: %s", error)
+            log.info("a connection failed: %s", error)
 
     TcpStreamServer.__init__ = listening
     ConnectionHandler.handle = handling
 
 
 def _shake_hands(connection: socket.socket) -> Certificate | None:
-    """Whose connection it is; None where there is no TLS. Else an OSError."""
+    """The certificate of the other side; None without TLS. Raises OSError if there is none."""
     if not isinstance(connection, ssl.SSLSocket):
         return None
     connection.settimeout(HANDSHAKE)

@@ -86,7 +86,7 @@ def _check_key(path: Path, key: bytes, certificate: x509.Certificate) -> None:
     try:
         public = serialization.load_pem_private_key(key, None).public_key()
     except Exception as error:  # cryptography raises several kinds
-        raise StoreError(f"{path} is no private key: {said(error)}") from None
+        raise StoreError(f"{path} is not a private key: {said(error)}") from None
     if public.public_bytes(pem, spki) != certificate.public_key().public_bytes(pem, spki):
         raise StoreError(f"{path} does not belong to the kit's {CERTIFICATE}")
 
@@ -100,7 +100,7 @@ def _read_files(directory: Path) -> dict[str, bytes]:
         with os.scandir(here) as entries:
             names = sorted(entry.name for entry in entries)
         if missing := [name for name in NEEDED if name not in names]:
-            raise StoreError(f"{directory} is no kit of a federation: {missing[0]} is missing")
+            raise StoreError(f"{directory} is not a kit of a federation: {missing[0]} is missing")
         if foreign := [name for name in names if name not in LARGEST]:
             raise StoreError(
                 f"{directory / foreign[0]} is not part of a kit, which holds "

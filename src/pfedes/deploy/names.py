@@ -18,7 +18,8 @@ def check_host(host: str) -> None:
     """Refuses what is no name of a host: it becomes part of an address."""
     if not _HOST.fullmatch(host):
         raise ConfigError(
-            f"federation.host = {host!r:.60} must be a name by which participants find us"
+            f"federation.host = {host!r:.60} must be a name or address by which "
+            "participants reach the coordinator"
         )
 
 
@@ -27,6 +28,6 @@ def check_site(name: str, host: str) -> None:
     ill_formed = not _SITE.fullmatch(check_name(name))
     if ill_formed or name in (SERVER, host):
         raise ConfigError(
-            f"{name!r} cannot be the name of one who joins: letters, digits, '-' and '_', and "
-            "neither 'server' nor the name of the host"
+            f"{name!r} cannot be a participant's name: use letters, digits, '-' and '_', "
+            "and neither 'server' nor the name of the host"
         )

@@ -22,7 +22,7 @@ def main() -> None:
     end_with(int(leash), lambda: _end_group(last))
     harden()
     if role == "server":
-        # Only there: this takes a moment to import, and a site admits nobody.
+        # Only in the server: the import takes a moment, and a site accepts no connections.
         from pfedes.deploy.guard import install
 
         install(Path(workspace).parent / REVOKED)

@@ -138,7 +138,7 @@ def free_port() -> int:
 def _check_enough(
     layout: Layout, joined: Mapping[str, "subprocess.Popen[bytes]"], homes: Mapping[str, Path]
 ) -> None:
-    """Nobody comes back here, as others would: with too few, a federation waits for ever."""
+    """Nobody comes back here, as others would: with too few, a federation waits forever."""
     left = [name for name, process in joined.items() if process.poll() is not None]
     if not left:
         return

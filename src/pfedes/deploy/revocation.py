@@ -1,4 +1,4 @@
-"""Who was expelled from a federation.
+"""The participants that were expelled from a federation.
 
 The list names, for each expelled participant, a moment: no certificate of that name which was made
 until then is accepted, wherever it lies and however often the kit was copied; nor is any other with
@@ -41,7 +41,7 @@ class Revocations:
 
     @property
     def names(self) -> set[str]:
-        """Who may not take part."""
+        """Names of the participants that may not take part."""
         return {name for name, entry in self.entries.items() if not entry.again}
 
     def refuses(self, certificate: Certificate) -> bool:

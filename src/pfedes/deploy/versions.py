@@ -36,20 +36,20 @@ def check_versions(theirs: Mapping[str, Any], who: str) -> list[str]:
     told = {key: theirs.get(key) for key in TOLD}
     if not (type(told["protocol"]) is int and all(map(_is_version, map(told.get, TOLD[1:])))):
         raise WireError(
-            f"{who} tells no versions, as an older pfedes would; here it is {own['pfedes']}: "
-            "install the same on both sides"
+            f"{who} sends no versions, as an older pfedes would; this side runs "
+            f"{own['pfedes']}: install the same on both sides"
         )
     if told["protocol"] != PROTOCOL or _series(str(told["pfedes"])) != _series(str(own["pfedes"])):
         raise WireError(
-            f"{who} runs pfedes {told['pfedes']} (protocol {told['protocol']}), here it is "
-            f"{own['pfedes']} (protocol {PROTOCOL}): install the same on both sides"
+            f"{who} runs pfedes {told['pfedes']} (protocol {told['protocol']}), this side "
+            f"runs {own['pfedes']} (protocol {PROTOCOL}): install the same on both sides"
         )
     effects = {
         "torch": "the bits of a simulation are not promised",
         "nvflare": "the two were not tested together",
     }
     return [
-        f"{who} runs {name} {told[name]}, here it is {own[name]}: {effect}"
+        f"{who} runs {name} {told[name]}, this side {own[name]}: {effect}"
         for name, effect in effects.items()
         if told[name] != own[name]
     ]

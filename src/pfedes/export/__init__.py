@@ -1,1 +1,1 @@
-"""A client's model as files that need no pfedes."""
+"""A client's model as files that work without pfedes."""

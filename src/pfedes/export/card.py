@@ -25,7 +25,7 @@ TASKS = {1: "tabular-classification", 3: "image-classification"}
 def card(personal: PersonalModel, samples: int, difference: float | None) -> str:
     """The card as Markdown; `difference` is what ONNX differs by, None without an ONNX file."""
     facts = personal.facts
-    # Not HTML: what is filled in is text of ours, or goes through `cell`.
+    # Not HTML: inserted texts are pfedes' own or go through `cell`.
     pages = Environment(
         loader=PackageLoader("pfedes.export", "."),
         autoescape=False,
@@ -105,7 +105,7 @@ def _measures(tally: Tally | None) -> list[tuple[str, str, float]]:
 
 
 def _labels(tally: Tally | None) -> list[int]:
-    """The classes that test samples are of, or were called."""
+    """The classes that test samples have, or were predicted as."""
     return sorted(tally.held.keys() | tally.called.keys()) if tally is not None else []
 
 

@@ -22,7 +22,7 @@ from pfedes.models.views import BothViews
 from pfedes.results.personal import PersonalModel
 
 FORMAT = 1
-SAMPLES = 16  # inputs on which what was written is compared with what it was written from
+SAMPLES = 16  # inputs on which the written model is compared with the original
 
 
 def export_model(
@@ -82,7 +82,7 @@ def check_place(directory: Path) -> None:
     try:
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     except OSError as error:
-        raise StoreError(f"{directory} cannot be looked at: {error.strerror}") from None
+        raise StoreError(f"{directory} cannot be read: {error.strerror}") from None
     if taken:
         raise StoreError(f"{directory} is there already: choose a new directory")
 
@@ -147,8 +147,8 @@ def _loaded(personal: PersonalModel, directory: Path) -> nn.Module:
         return load(directory, personal.untrained())
     except RuntimeError as error:  # names or shapes differ
         raise ModelError(
-            f"{personal.facts.architecture} no longer builds what {personal.facts.client} trained: "
-            f"{said(error)}"
+            f"{personal.facts.architecture} no longer builds the network that "
+            f"{personal.facts.client} trained: {said(error)}"
         ) from None
 
 
@@ -167,7 +167,8 @@ def _check_alike(personal: PersonalModel, plain: nn.Module, noise: Tensor) -> No
     with torch.no_grad():
         if not torch.allclose(plain(inputs), personal.model(inputs), rtol=1e-5, atol=1e-5):
             raise ModelError(
-                f"what was written of {personal.facts.client}'s model does not give its numbers"
+                f"the exported model of {personal.facts.client} does not give the original's "
+                "predictions"
             )
 
 

@@ -89,7 +89,9 @@ def _difference(whole: nn.Module, path: Path, inputs: Tensor) -> float:
     largest = 0.0
     for ours, theirs in zip(expected, found, strict=True):
         if not torch.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE):
-            raise ModelError("the ONNX file does not give PyTorch's numbers: nothing was written")
+            raise ModelError(
+                "the ONNX model does not give PyTorch's predictions: nothing was written"
+            )
         finite = torch.isfinite(ours)  # of a class it does not know, the logit is minus infinity
         largest = max(largest, float((ours - theirs)[finite].abs().max()))
     return largest

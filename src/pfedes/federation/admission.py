@@ -15,7 +15,7 @@ from pfedes.fleet.allow_list import reply_spec, told_card
 from pfedes.formatting import plain
 from pfedes.methods.base import Method, Received
 
-LARGEST_CHANGE = 1e15  # nobody learns so much; squared it is still far from overflowing
+LARGEST_CHANGE = 1e15  # far above any training; its square is still far from overflowing
 LONGEST_REASON = 300  # characters; a client may send a book
 
 Status = Literal["ok", "rejected", "failed"]

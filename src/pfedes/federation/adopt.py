@@ -19,7 +19,7 @@ def adoption(run: Run, participant: Participant, rounds: int | None = None) -> C
     method = original.method
     if not (isinstance(method, PFedES) and method.config.sharing == "global"):
         raise MethodError(
-            f"{run.directory} shares no extractor: only those of pfedes can be adopted"
+            f"{run.directory} shares no extractor: only a run of pFedES can be adopted"
         )
     theirs = {"data", "partition", "models", "aggregation", "compare"}
     tree = run.config.model_dump(mode="json", exclude=theirs)

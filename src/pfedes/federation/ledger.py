@@ -133,7 +133,7 @@ class Ledger:
         publish(store.directory / "config.toml", config.to_toml().encode())
         ledger = cls(store, config)
         for name, extent in ledger.manifest.metrics.items():
-            if name != ACCOUNT:  # what was released stays released
+            if name != ACCOUNT:  # a release cannot be undone
                 store.append(name, [], extent)
         if ledger.finished:
             store.forget_unclaimed_answers()

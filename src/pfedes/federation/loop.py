@@ -180,7 +180,7 @@ class Federation:
             if simulation.population.is_here:
                 warn_if_slow(self.config.precisions, simulation.population.device)
             with closing(self.fleet(simulation, RunStore(self.directory).clients)) as fleet:
-                dismiss()  # what was started early and is not needed
+                dismiss()  # workers that were started early and are not needed
                 if (store := self._resumed) is None:
                     store = self._begin(simulation, fleet)
                 continuing = f"'pfedes resume {self.directory}' continues"
@@ -216,7 +216,7 @@ class Federation:
         scores, failures = first_scores(simulation, fleet, self.listener, tasks)
         if failures and len(scores) < (self.fewest or len(cards)):
             raise MethodError(f"{failures[0].client} cannot be evaluated: {failures[0].reason}")
-        if failures:  # who is left out may come another time
+        if failures:  # a client that is left out may join later
             cards = [card for card in cards if card.name in scores]
             self.config.check_uploads(len(cards))
             state = method.start(cards, ctx)

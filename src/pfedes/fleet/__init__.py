@@ -22,7 +22,8 @@ def make_fleet(simulation: "Simulation", store: "ClientStore") -> "Fleet":
     config, runtime = simulation.config, simulation.config.runtime
     if not simulation.population.is_here:
         raise ConfigError(
-            "federation.participants are on machines of their own: 'pfedes serve' meets them"
+            "federation.participants train on their own machines: start this federation "
+            "with 'pfedes serve'"
         )
     if runtime.fleet != "serial" and (what := of_this_program(config.method)):
         raise ConfigError(

@@ -109,7 +109,7 @@ class ClientHost:
                 raise MethodError(in_one_line(problems))
             told = asdict(told_card(card, ctx))
             return Reply(task.client, Payload({}, {"card": json.dumps(told)}))
-        except Exception as error:  # model and method may be somebody's own, and raise anything
+        except Exception as error:  # custom models and methods may raise anything
             return _failure(task, error)
 
     def answer(self, task: Task) -> Reply | Failure:
@@ -120,7 +120,7 @@ class ClientHost:
             return Failure(task.client, str(missing), missing.versions, "missing base")
         except DiskError:
             raise  # the disk is everybody's
-        except Exception as error:  # model and method may be somebody's own, and raise anything
+        except Exception as error:  # custom models and methods may raise anything
             return _failure(task, error)
 
     def answered(self, task: Task) -> Reply | None:
@@ -145,7 +145,7 @@ class ClientHost:
             client = self.restore(task)
             model = personal_model(self.method, client, self._received(task), ctx)
             return Scored(task.client, client.score(model))
-        except Exception as error:  # model and method may be somebody's own, and raise anything
+        except Exception as error:  # custom models and methods may raise anything
             return _failure(task, error)
 
     def heed(self, task: Task) -> Reply | Failure:
@@ -156,7 +156,7 @@ class ClientHost:
         try:
             self._check(task, self.context(task.round), task.base <= task.round)
             return Reply(task.client, Payload({}, {"noted": task.round}))
-        except Exception as error:  # model and method may be somebody's own, and raise anything
+        except Exception as error:  # custom models and methods may raise anything
             return _failure(task, error)
 
     def _answer(self, task: Task) -> Reply:
@@ -276,7 +276,7 @@ class ClientHost:
             raise WireError(unknown("client", task.client, self.population.names))
         if not (in_order and task.base >= 0):
             raise RefusedError(
-                f"download refused: base {task.base} is no base for round {task.round}"
+                f"download refused: base {task.base} is not valid in round {task.round}"
             )
         check_download(self.population, self.method, task, ctx)
 

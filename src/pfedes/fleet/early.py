@@ -35,7 +35,7 @@ class Begun:
         os.close(self.leash)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                with suppress(OSError):  # the rest of a task that nobody will read
+                with suppress(OSError):  # the rest of a task that will not be read
                     stream.close()
 
 
@@ -97,7 +97,7 @@ def likely_workers(file: Path | None, settings: Iterable[str], **options: Any) -
     said: dict[str, Any] = {}
     with suppress(
         OSError, ValueError, TypeError, AttributeError, RecursionError
-    ):  # what is wrong is said later
+    ):  # errors are reported later
         tree = tomllib.loads(file.read_text(encoding="utf-8")) if file is not None else {}
         said = {**tree.get("partition", {}), **tree.get("runtime", {})}
     for setting in settings:

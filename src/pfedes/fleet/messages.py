@@ -48,6 +48,7 @@ def from_task(kind: str, task: Task) -> Payload:
 
 
 def to_task(message: Payload) -> tuple[str, Task]:
+    """The kind of work that a message asks for, and the task."""
     meta: Message = message.meta
     download = Payload(message.tensors, within("down/", meta))
     return meta["kind"], Task(meta["run"], meta["client"], meta["round"], meta["base"], download)

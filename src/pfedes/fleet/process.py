@@ -54,7 +54,7 @@ def begin() -> None:
 
 
 def again(*kept: int, **environment: str) -> NoReturn:
-    """Begins this command anew as the same process, without what it has imported by now.
+    """Restarts this command in the same process, without the modules imported so far.
 
     The descriptors in `kept` stay open, and locks on them held. Signals wait until it is ready.
     """

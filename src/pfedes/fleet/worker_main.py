@@ -44,7 +44,7 @@ def main() -> None:
     lock = None
     while (message := receive(tasks)) is not None:
         kind, task = to_task(message)
-        if host is None:  # what was missing may be there by now
+        if host is None:  # missing files may be there by now
             host, trouble = host_for(settings, store, data)
         if kind == "answer" and lock is None:
             lock = hold_as_worker(store.root.parent)

@@ -96,7 +96,7 @@ class WorkerFleet:
             try:
                 answer = insist(worker, kind, task)
                 self._pace.learn(task, time.perf_counter() - began)
-            except Exception as error:  # a thread that dies silently would be waited for, for ever
+            except Exception as error:  # a thread that died silently would be waited for forever
                 answers.put(error)
                 return
             answers.put(answer)
@@ -135,7 +135,7 @@ class Worker:
 
     def begin(self) -> None:
         """Starts the process, so that it is ready when it is first asked."""
-        with suppress(OSError):  # whoever asks it will hear
+        with suppress(OSError):  # the next task for it reports the failure
             self._started()
 
     def ask(self, kind: str, task: Task) -> Answer | None:

@@ -140,7 +140,7 @@ class Extractors:
         ]
 
     def _misfits(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
-        """Whose extractor would have other tensors than that of most."""
+        """Clients whose extractor would have other tensors than that of most clients."""
         tensors = {card.name: tuple(self.spec(card.shape, ctx).items()) for card in cards}
         if len(kinds := Counter(tensors.values())) < 2:
             return []
@@ -149,8 +149,9 @@ class Extractors:
         return [
             Problem(
                 card.name,
-                f"its inputs are {self._words(card.shape)}, those of most are {of_most}",
-                f"all share one extractor: let all inputs be {of_most}",
+                f"its inputs are {self._words(card.shape)}, but those of most clients are "
+                f"{of_most}",
+                f"all clients share one extractor: bring all inputs to {of_most}",
             )
             for card in cards
             if tensors[card.name] != usual
@@ -161,7 +162,7 @@ class Extractors:
         return f"of shape {list(shape)}" if self.own else described(shape)
 
     def _misplaced_activations(self, cards: Sequence[Card]) -> list[Problem]:
-        """Who has inputs of the kind that the configured activation is not for."""
+        """Clients with inputs for which the configured activation is not meant."""
         return [
             Problem(
                 card.name,

@@ -1,7 +1,7 @@
 """To how many of a client's own samples the units of a received extractor answer.
 
 A unit behind a ReLU that answers to one sample alone learns from that sample alone: the change of
-its weights over the change of its bias is what it saw. Whoever sends such an extractor reads pixels
+its weights over the change of its bias is what it saw. A sender of such an extractor reads pixels
 from what comes back. So units that answer to few samples stay as they were received.
 """
 
@@ -59,8 +59,8 @@ def examined(client: Client, extractor: nn.Module, ctx: Context) -> Rare:
     share = float(torch.cat(few).double().mean()) if few else 0.0
     if share > caution.silent:
         raise WireError(
-            f"download refused: {share:.0%} of the extractor's hidden units are silent on the "
-            f"own samples, limits.silent allows {caution.silent:.0%}"
+            f"download refused: {share:.0%} of the extractor's hidden units are silent on "
+            f"the participant's samples, but limits.silent allows {caution.silent:.0%}"
         )
     units = {}
     for name, count in answers.items():
@@ -68,7 +68,7 @@ def examined(client: Client, extractor: nn.Module, ctx: Context) -> Rare:
         if bool(rare.any()):
             units[name] = rare
             log.info(
-                "%s: %d units of %s answer to fewer than %d samples and stay as received",
+                "%s: %d units of %s respond to fewer than %d samples and stay as received",
                 *(client.name, int(rare.sum()), name, fewest),
             )
     kept = extractor.state_dict() if units else {}

@@ -33,8 +33,8 @@ def check_shared(name: str, state: State, tasks: Iterable[Task]) -> None:
             )
     if state.floats > MOST_NUMBERS:
         raise MethodError(
-            f"{name} shares {state.floats:,} numbers: noise on more than {MOST_NUMBERS:,} would "
-            "leave nothing; share less (pfedes shares 443), or privacy.mode = 'off'"
+            f"{name} shares {state.floats:,} numbers: noise on more than {MOST_NUMBERS:,} "
+            "would hide any signal; share less (pfedes shares 443), or privacy.mode = 'off'"
         )
     for task in tasks:
         if task.download.tensors.keys() != state.tensors.keys():

@@ -1,7 +1,7 @@
 """FedRE: FedGH with one vector per client, its class means mixed by random weights.
 
 FedRE: entangled representations for model-heterogeneous federated learning, 2026. The variant is
-the one that the authors' code has: weights are drawn per class ("RAP"), anew in every round.
+the one that the authors' code has: weights are drawn per class ("RAP"), again in every round.
 """
 
 from collections.abc import Sequence

@@ -45,7 +45,7 @@ from pfedes.models.extractor import Activation
 from pfedes.models.views import BothViews
 
 REMEMBERED_BYTES = 2**28
-"""A client whose enhanced inputs take more computes them anew in every epoch."""
+"""A client whose enhanced inputs take more computes them again in every epoch."""
 
 
 class PFedESConfig(MethodConfig):

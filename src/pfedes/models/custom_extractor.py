@@ -37,7 +37,9 @@ def own_extractor(name: str) -> Build:
 def examine(new: Callable[[], nn.Module], shape: Shape) -> None:
     """Whether what is made can serve as an extractor; a ModelError says why it cannot."""
     try:
-        with torch.random.fork_rng(devices=[]):  # dropout draws too: nobody outside notices
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # dropout draws too; the caller's generator stays as it was
             module, again = new(), new()
             _examine_parameters(module, again)
             _examine_output(module.eval(), shape)
@@ -58,8 +60,8 @@ def _examine_parameters(module: nn.Module, again: nn.Module) -> None:
         # Averaged running statistics match no client's data. The model would use the received
         # ones and the extractor those of the batch, so that they would train different functions.
         raise _fault(
-            f"holds {others[0]!r}, which is no parameter: normalise by GroupNorm or LayerNorm "
-            "instead of BatchNorm, register constants with persistent=False"
+            f"holds {others[0]!r}, which is not a parameter: normalise by GroupNorm or "
+            "LayerNorm instead of BatchNorm, register constants with persistent=False"
         )
     mine = {id(parameter) for parameter in parameters.values()}
     if any(id(parameter) in mine for parameter in again.parameters()):
@@ -69,7 +71,7 @@ def _examine_parameters(module: nn.Module, again: nn.Module) -> None:
         state[name].shape != other[name].shape or not torch.equal(state[name], other[name])
         for name in state
     ):
-        raise _fault("has other weights at every call: draw them from torch's own generator")
+        raise _fault("has different weights at every call: draw them from torch's own generator")
 
 
 @torch.no_grad()

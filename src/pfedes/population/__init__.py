@@ -1,1 +1,1 @@
-"""Who the clients are, and what each holds."""
+"""The clients of a federation, and the data of each."""

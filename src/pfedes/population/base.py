@@ -26,7 +26,7 @@ def client_names(count: int) -> list[str]:
 
 
 class Population(ABC):
-    """Who takes part: names, cards, and clients built on demand."""
+    """The clients of a federation: names, cards, and clients built on demand."""
 
     is_here = True  # whether models and data are on this machine
     names: list[str]

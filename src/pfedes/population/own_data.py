@@ -273,7 +273,7 @@ def _divided(
 ) -> Share:
     try:
         (share,) = partition(labels, shares, rng, official_test)
-    except PartitionError:  # speaks of clients, of which a participant knows nothing
+    except PartitionError:  # its message is about clients, which a participant does not have
         raise DataError(
             f"{participant.name}: {len(labels)} samples are too few to be divided: give it more"
         ) from None
@@ -315,7 +315,7 @@ def _check_rank(inputs: NDArray[Any], key: str) -> None:
     if inputs.dtype == np.uint8 and len(of_one) not in (2, 3):
         raise DataError(
             f"{key}: bytes are pixels, [height, width] or with channels, and one input is "
-            f"{of_one}: make what is no image float"
+            f"{of_one}: convert inputs that are not images to float"
         )
     if not of_one or 0 in of_one:
         raise DataError(
@@ -416,7 +416,7 @@ def _words(participant: Participant, labels: NDArray[Any]) -> NDArray[np.str_]:
     try:
         return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
     except UnicodeDecodeError:
-        raise DataError(f"{participant.name}: labels are bytes that are no text") from None
+        raise DataError(f"{participant.name}: labels are bytes that are not text") from None
 
 
 def _with_channels(

@@ -173,7 +173,7 @@ class Participants(Population):
     def _samples(self, split: Split, has_inputs: bool) -> Samples:
         if has_inputs:
             inputs = torch.from_numpy(np.ascontiguousarray(split.inputs)).to(self.device)
-        else:  # a size without contents: whoever computes with it fails
+        else:  # a size without contents: computing with it fails
             kind = torch.uint8 if split.inputs.dtype == np.uint8 else torch.float32
             inputs = torch.empty(split.inputs.shape, dtype=kind, device="meta")
         labels = torch.from_numpy(split.labels).to(self.device)

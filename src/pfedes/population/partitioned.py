@@ -132,7 +132,7 @@ class PartitionedPopulation(Population):
 
     def _samples(self, rows: Rows) -> Samples:
         labels = torch.from_numpy(self.dataset.labels[rows])
-        if not self.dataset.has_images:  # a size without contents: whoever computes with it fails
+        if not self.dataset.has_images:  # a size without contents: computing with it fails
             size = (len(rows), *self.dataset.images.shape[1:])
             absent = torch.empty(size, dtype=torch.uint8, device="meta")
             return Samples(absent, labels.to(self.device), self.normaliser)

@@ -75,7 +75,7 @@ def _of_training(client: Client) -> Iterator[tuple[str, str]]:
     F.cross_entropy(logits, batch.y).backward()
     if dry := _without_gradient(model):
         what = f"no gradient arrives at {len(dry)} parameters, {dry[0]} first"
-        yield what, "use them in forward, or leave them out; do not detach what they give"
+        yield what, "use them in forward, or leave them out; do not detach their outputs"
     model.zero_grad()
     # Without a last ReLU: one that happens to be dead would look like a model that stops gradients.
     extractor = extractor_for(client.shape, 8, "none").to(client.device)

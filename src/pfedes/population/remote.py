@@ -30,7 +30,7 @@ class RemotePopulation(Population):
         if len(terms.classes) < 2:
             raise ConfigError("federation.classes must name the classes that participants share")
         if len(set(terms.participants)) < len(terms.participants):
-            raise ConfigError("federation.participants names somebody twice")
+            raise ConfigError("federation.participants names a participant twice")
         self._terms = terms
         self.device = device
         self.names = sorted(terms.participants)

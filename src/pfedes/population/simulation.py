@@ -28,7 +28,7 @@ class Simulation:
     def __init__(
         self, config: Config, progress: Progress = silent, data: KnownData | None = None
     ) -> None:
-        """Who has the data at hand gives it; else it is loaded as configured."""
+        """Uses the data that the caller gives; without it, loads the data as configured."""
         self.config = config = config.settled()
         self.method = method_class(config.method.name)(config.method)
         self.streams = Streams(config.seed)
@@ -89,8 +89,8 @@ class Simulation:
             others = ", ".join(sorted(n for n, kind in METHODS.items() if kind().additive))
             raise MethodError(
                 f"{name} cannot be protected by noise, a secure sum or less metadata: its clients "
-                "send more, or something else, than a change of what all share. "
-                f"[privacy] serves {others}"
+                "do not send just a change of the shared parameters. "
+                f"[privacy] works with {others}"
             )
         self._check_metadata()
         if not (privacy.noisy or privacy.secure_sum):
@@ -105,7 +105,8 @@ class Simulation:
             return
         if config.train.patience:
             raise ConfigError(
-                "train.patience must be 0 with [privacy]: when a run stops would tell about data"
+                "train.patience must be 0 with [privacy]: the round in which a run stops "
+                "would reveal something about the data"
             )
         if self.over_network and privacy.mode == "distributed":
             self._check_sharers()

@@ -1,4 +1,4 @@
-"""Who was in which releases, what that cost, and who may be in another one."""
+"""Which clients were in which releases, what that cost, and which may be in another one."""
 
 import math
 from collections import Counter
@@ -132,7 +132,7 @@ class Prospect:
     """What a run will cost its clients, known before its first round."""
 
     config: PrivacyConfig
-    releases: int  # of each client, if nobody fails
+    releases: int  # of each client, if none fails
     uploads: int  # in a round
     numbers: int  # in a change
 
@@ -163,10 +163,10 @@ class Prospect:
         quiet = self.config.noise / self.ratio
         price = epsilon_of(self.releases, quiet, self.config.delta)
         yield (
-            f"the noise is {self.ratio:.1f} times as long as the largest change of one client; as "
-            f"long as it would be with epsilon {price:.3g}. {self.uploads} uploads of "
-            f"{self.numbers:,} numbers hide a client no better: more clients in a round help, and "
-            "docs/privacy.md says what few participants can have instead"
+            f"the noise is {self.ratio:.1f} times as long as the largest change of one "
+            f"client; as long as it would be with epsilon {price:.3g}. {self.uploads} "
+            f"uploads of {self.numbers:,} numbers hide a client no better. More clients in "
+            "a round help; docs/privacy.md says what a few participants can do instead"
         )
 
     @property
@@ -179,7 +179,7 @@ def check_affordable(config: PrivacyConfig, clients: int) -> None:
     if config.delta >= 1 / clients:
         raise ConfigError(
             f"privacy.delta = {config.delta:g}: with {clients} clients it must be below "
-            f"{1 / clients:g}, else the data of one could be published whole"
+            f"{1 / clients:g}, or the data of one client could be published in full"
         )
     first = epsilon_of(1, config.noise, config.delta)
     if config.epsilon and first > config.epsilon:

@@ -35,7 +35,9 @@ class PrivacyConfig(Section):
     epsilon: float = Field(
         0.0, ge=0, description="largest privacy loss of a client; 0 = only reported"
     )
-    delta: float = Field(1e-5, gt=0, lt=1, description="of epsilon; below 1 over all clients")
+    delta: float = Field(
+        1e-5, gt=0, lt=1, description="delta of the guarantee; below 1 over the number of clients"
+    )
     sampling: Literal["fixed"] = Field(
         "fixed", description="how clients are chosen: fixed (the same number in every round)"
     )

@@ -75,5 +75,5 @@ def _facts(audit: Audit) -> list[tuple[str, str]]:
     if audit.cohorts:
         found.append(("secure sum", f"the mean of {counted(audit.cohort_size, 'client')}"))
     if audit.cut:
-        found.append(("left out for want of time", listed(list(audit.cut), 20)))
+        found.append(("left out for lack of time", listed(list(audit.cut), 20)))
     return found

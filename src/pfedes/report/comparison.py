@@ -106,7 +106,7 @@ def _last_rounds(entries: Sequence[Entry]) -> int:
 
 
 def _winner(entries: Sequence[Entry], labels: Mapping[int, str]) -> str:
-    """Who reached the highest accuracy; several that are equal as printed are all named."""
+    """The entries with the highest accuracy; several if they are equal as printed."""
     highest = percent(entries[0].mean("mean_accuracy"))
     if entries[0].mean("mean_accuracy") is None:
         return "nobody"

@@ -54,8 +54,8 @@ def classes_of(run: "Run") -> Classes | None:
     accuracy = ("accuracy", percent(summary["mean_accuracy"]))
     return Classes(
         inline_svg(confusion_figure(tables, names), "confusion"),
-        f"Of {whole.samples:,} test samples {whole.correct:,} were called what they are. "
-        "The table beside it says how many of each class.",
+        f"Of {whole.samples:,} test samples {whole.correct:,} were classified correctly. "
+        "The table has the counts of each class.",
         len(tables),
         [accuracy, *facts, ("always naming the commonest class", baseline)],
         _grid(whole, names),
@@ -64,7 +64,7 @@ def classes_of(run: "Run") -> Classes | None:
 
 
 def confusion_figure(tables: Sequence[tuple[str, Tally]], names: Sequence[str]) -> Figure:
-    """A panel for each table: a row for each class, a column for what its samples were called."""
+    """A panel for each table: a row for each class, a column for each prediction."""
     shown = sorted({label for _, tally in tables for label in (*tally.held, *tally.called)})
     columns = min(3, len(tables))
     rows = -(-len(tables) // columns)
@@ -122,7 +122,7 @@ def _grid(tally: Tally, names: Sequence[str]) -> Grid:
     ]
     return Grid(
         "Test samples of all clients, class by class",
-        ["class", "samples", "called so", "rightly", "sensitivity", "specificity"],
+        ["class", "samples", "predicted", "correctly", "sensitivity", "specificity"],
         rows,
         shortened(len(labels), "classes", "the models' cards"),
     )

@@ -174,7 +174,7 @@ def partition_figure(
         title = f"largest dot: {counts.max():,} samples of one class"
         figure.suptitle(title, fontsize=mpl.rcParams["axes.titlesize"])
         if len(class_names) <= 40:
-            # Class names are folders' or somebody else's: a dollar sign is no formula.
+            # Class names come from folders or participants: a dollar sign does not begin a formula.
             axes.set_yticks(range(len(class_names)), class_names, parse_math=False)
         if names:
             axes.set(xlabel="participant")

@@ -1,4 +1,4 @@
-"""Who holds what: the class-by-client partition, as facts, a picture and a table."""
+"""Which client holds which classes, as facts, a picture and a table."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ def holdings_of(simulation: "Simulation") -> Holdings:
         clients=len(counts),
         shown=len(rows),
         grid=Grid(
-            "Samples of each client, and of which classes",
+            "Samples of each client, by class",
             ["client", "train", "validation", "test", "classes", "samples of each class"],
             rows,
             ascending=0,

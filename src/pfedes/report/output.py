@@ -14,7 +14,7 @@ def result_files(
 ) -> dict[str, bytes]:
     """What `summary.json` and, if wanted, `report.html` are to hold.
 
-    Who has the run's simulation at hand gives it; else it is made anew from the configuration.
+    Give the run's simulation if you have it; otherwise it is built from the configuration.
     """
     files = {"summary.json": json.dumps(run.summary, indent=2).encode()}
     if report:

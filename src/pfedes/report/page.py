@@ -104,7 +104,7 @@ def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
     if run.environment["data"] != simulation.population.digest:
         return None, "the data is not what the run was trained on"
     if set(simulation.population.names) != run.manifest.clients.keys():
-        return None, "config.toml does not describe the clients that the run has"
+        return None, "config.toml does not describe the run's clients"
     return simulation, ""
 
 

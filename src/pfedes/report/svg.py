@@ -36,7 +36,7 @@ def inline_svg(figure: Figure, name: str) -> str:
     with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", transparent=True, dpi=SCREEN)
     svg = text.getvalue()
-    # What it shows is said beside it: a reader need not hear the letters on its axes.
+    # The text next to it describes it: screen readers need not read out the axes.
     svg = svg[svg.index("<svg") :].replace("<svg", '<svg aria-hidden="true"', 1)
     # What is about the file, not the figure; and a style that would apply to the whole page.
     svg = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->", "", svg, flags=re.DOTALL)

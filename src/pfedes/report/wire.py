@@ -23,7 +23,7 @@ from pfedes.results.disclosure import (
     OF_A_CARD,
     Direction,
     Private,
-    _is_on,
+    is_on,
     lists_of,
     private_of,
     told_by,
@@ -99,20 +99,20 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
 
 def _untold(card: Card) -> Iterator[str]:
     """What is not on a card, nor follows from what is."""
-    if not _is_on(card, "parameters"):
+    if not is_on(card, "parameters"):
         yield SECRET
         yield OF_A_CARD["parameters"]
-        if not _is_on(card, "width"):
+        if not is_on(card, "width"):
             yield OF_A_CARD["width"]
-    if _is_on(card, "labels"):
+    if is_on(card, "labels"):
         yield COUNTS
-    elif not _is_on(card, "classes"):
+    elif not is_on(card, "classes"):
         yield OF_A_CARD["classes"]
 
 
 def _kinds(cards: Sequence[Card], simulation: "Simulation") -> list[Kind]:
     """The different lists there are, with the most common first."""
-    # A list depends on what is on the card, so clients whose cards say the same share one.
+    # A list depends on the card only, so clients with equal cards share one.
     alike: dict[str, list[Card]] = defaultdict(list)
     for card in cards:
         alike[repr(replace(card, name="", samples=0, accepted=0))].append(card)

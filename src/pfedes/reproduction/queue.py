@@ -47,6 +47,7 @@ def not_augmented(cell: Setting) -> Setting:
 
 
 def of(*experiments: Experiment) -> Callable[[Scale], Sequence[Setting]]:
+    """Returns a function that gives the settings of these experiments at a scale."""
     return lambda scale: [one for each in experiments for one in each.settings(scale)]
 
 

@@ -50,10 +50,10 @@ class Scale:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """What is used in the place of the paper's data sets: such numbers are no results."""
     methods: tuple[str, ...] = (ALL,)
-    """Who is compared; 'all' stands for those that an experiment compares anyway."""
+    """Methods to compare; 'all' stands for those that an experiment compares anyway."""
 
     def compared(self, usual: Sequence[str]) -> tuple[str, ...]:
-        """Who is compared in an experiment that usually compares these."""
+        """The methods to compare in an experiment that usually compares these."""
         names = (usual if name == ALL else [name] for name in self.methods)
         return tuple(dict.fromkeys(itertools.chain(*names)))
 
@@ -87,7 +87,7 @@ class Scale:
             "train.epochs": crowd.epochs,
             "train.batch_size": crowd.batch_size,
             "runtime.fleet": "serial",
-            "runtime.report": False,  # its states go, and hundreds of pages are read by nobody
+            "runtime.report": False,  # its states are removed, and nobody reads hundreds of pages
             **self.settings,
             **({"method.extractor_epochs": EXTRACTOR_EPOCHS} if setting.method == "pfedes" else {}),
             **dict(setting.options),
@@ -197,6 +197,7 @@ SCALES = {scale.name: scale for scale in (SMOKE, LAPTOP, CONVERGED, FULL)}
 
 
 def scale_named(name: str) -> Scale:
+    """A scale by its name; raises ConfigError, with the known names, if there is none."""
     if name not in SCALES:
         raise ConfigError(unknown("scale", name, SCALES))
     return SCALES[name]

@@ -61,7 +61,7 @@ def pooled(run: MeasuredRun) -> Tally | None:
 
 
 def warning_of(run: MeasuredRun) -> str:
-    """Whose models name one class only; '' if nobody's does."""
+    """Names the clients whose models predict one class only; '' if there is none."""
     scores = sorted(run.manifest.scores.items())
     found = [
         (name, label)

@@ -85,10 +85,11 @@ class Private:
 def told_by(card: Card, metadata: Metadata = "all") -> tuple[str, ...]:
     """What the server knows of a client before the first round, in words."""
     stays = {"samples"} if metadata != "all" else set()
-    return tuple(text for key, text in OF_A_CARD.items() if key not in stays and _is_on(card, key))
+    return tuple(text for key, text in OF_A_CARD.items() if key not in stays and is_on(card, key))
 
 
-def _is_on(card: Card, key: str) -> bool:
+def is_on(card: Card, key: str) -> bool:
+    """Whether a card has an entry: a field of `Card`, or "labels", class ids without counts."""
     # Where only class ids were needed, every count on the card is 1.
     counted = card.classes is not None and sum(card.classes.values()) == card.samples
     if key in ("classes", "labels"):

@@ -74,15 +74,17 @@ def read_audit(directory: Path, run: str) -> Audit | None:
         where = ".".join(map(str, problem["loc"]))
         raise DamageError(f"{path} is damaged: {where}: {problem['msg']}") from None
     if audit.run != run:
-        raise DamageError(f"{path} is foreign: it is the audit of another run; remove it")
+        raise DamageError(f"{path} belongs to another run: remove it")
     return audit
 
 
 def score_words(score: float | None) -> str:
+    """A score with two decimals; "-" for None."""
     return "-" if score is None else f"{score:.2f}"
 
 
 def interval_words(finding: Finding) -> str:
+    """The 95 % interval of a finding; "-" if it has none."""
     if finding.low is None or finding.high is None:
         return "-"
     return f"{finding.low:.2f} to {finding.high:.2f}"

@@ -9,7 +9,7 @@ def run_directories(directories: Sequence[Path]) -> Iterator[Path]:
     """The run directories that are meant, each once; what holds no run is given as it is."""
     seen: set[Path] = set()
     for directory in directories:
-        for place in runs_below(directory) or [directory]:  # opening what is no run says so
+        for place in runs_below(directory) or [directory]:  # opening it fails if it is not a run
             if (resolved := place.resolve()) not in seen:
                 seen.add(resolved)
                 yield place

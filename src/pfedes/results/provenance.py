@@ -35,7 +35,7 @@ class Provenance:
     architecture: str
     method: str
     settings: Mapping[str, Any]  # the method's own
-    data: str  # '' = the client's own, which nobody else had a share of
+    data: str  # '' = the client's own data, not part of a common data set
     data_digest: str
     samples: Mapping[str, tuple[int, int, int]]  # of each class it has: train, validation, test
     scores: Scores  # of this very model on the client's own samples

@@ -158,7 +158,7 @@ class Run:
             if kept is None or self.config.brings_own:
                 return self.config.federation.classes
             return dataset_from(kept, str(self.store.kept_path)).class_names
-        except PfedesError:  # scores are shown all the same; whoever needs the data will hear
+        except PfedesError:  # scores are still shown; a caller that needs the data gets the error
             return ()
 
     @property
@@ -339,7 +339,9 @@ class Run:
                 self._data_dir,
                 trust_code=self._trust_code,
             )
-            if later.manifest.round > self.manifest.round:  # it continued and removed what was old
+            if (
+                later.manifest.round > self.manifest.round
+            ):  # the run continued and removed old files
                 if self.stored is not None:
                     later.stored = simulation
                 else:
@@ -369,7 +371,7 @@ class Run:
         names = sorted(self.manifest.clients)
         if len(names) > 1:
             raise StoreError(
-                f"{self.directory} has {len(names):,} clients: say which (--client) of "
+                f"{self.directory} has {len(names):,} clients: choose one with --client: "
                 f"{listed(names, 4)}"
             )
         return names[0]

@@ -84,7 +84,7 @@ class Collector:
         self.asked = asked
         self.size = size
         self.members: tuple[Ready, ...] = ()
-        self.attached: dict[str, str] = {}  # what belongs to the members, for whoever seals
+        self.attached: dict[str, str] = {}  # data of the members, attached when the sum is sealed
         self._masked: dict[str, Masked] = {}
         self._total: Integers | None = None
 
@@ -107,7 +107,7 @@ class Collector:
     def take_masked(self, name: str, masked: Masked) -> None:
         """A member's masked value, if it has the form that is expected."""
         if name not in self.names:
-            raise WireError(f"{name!r:.100} is no member of this sum")
+            raise WireError(f"{name!r:.100} is not a member of this sum")
         if masked.values.dtype != np.int64 or masked.values.shape != (self.size,):
             raise WireError(f"{masked.values.shape} {masked.values.dtype}, expected {self.size}")
         if [len(share) for share in masked.shares] != [SEALED_BYTES] * len(self.members):
@@ -225,8 +225,9 @@ def collect(
 ) -> Total:
     """A round's sum; a WireError if there is none, and then nothing was learned.
 
-    Who does not mask is left out, down to `least` members. Who does not open is asked again while
-    `waiting` says so. A collector that was sealed before continues from there, without `ready`.
+    Members that do not mask are left out, down to `least` members. Those that do not open are
+    asked again while `waiting` says so. A collector that was sealed before continues from there,
+    without `ready`.
     """
     if not collector.path.exists():
         _mask(collector, ready, exchange, least)
@@ -244,7 +245,7 @@ def _mask(collector: Collector, ready: Sequence[Ready], exchange: Exchange, leas
             try:
                 collector.take_masked(name, masked)
             except WireError as error:
-                log.warning("what %s masked is of no use: %s", name, error)
+                log.warning("unusable masked value of %s: %s", name, error)
         if len(collector.complete) == len(members):
             return
         lost = sorted({m.name for m in members} - {m.name for m in collector.complete})
@@ -263,7 +264,7 @@ def _open(
             try:
                 collector.check_opened(shares)
             except WireError as error:
-                log.warning("what %s opened is of no use: %s", name, error)
+                log.warning("unusable shares from %s: %s", name, error)
                 continue
             opened[name] = shares
         if len(opened) >= collector.needed or not waiting():

@@ -1,4 +1,4 @@
-"""Whose key it is: a member's key for a run, signed by the key of its certificate.
+"""The owner of a key: a member's key for a run is signed by the key of its certificate.
 
 The coordinator hands out certificates, so it could make one in a member's name. A member therefore
 knows the others by the fingerprints of their certificates' keys: those that its owner has compared

@@ -32,7 +32,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Ready:
-    """A member that has something to add: `nonce` stands for one value, for ever."""
+    """A member that has something to add: `nonce` stands for one value, forever."""
 
     name: str
     key: bytes

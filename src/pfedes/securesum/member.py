@@ -4,8 +4,8 @@
     DIRECTORY/00001.json     what it masked and opened in round 1, written before anything leaves
 
 A member opens one set of members in a round, and then no round before it: from two sums that differ
-by one member, that member's value would follow. It does not matter whether the value was made anew
-meanwhile, since training the same again gives the same value.
+by one member, that member's value would follow. Computing the value again in between does not
+help, since the same training gives the same value.
 """
 
 import base64
@@ -57,7 +57,7 @@ class MaskedSet(Section):
     names: tuple[str, ...]
     keys: tuple[str, ...]
     seed: str
-    share: str  # its own one of its own seed
+    share: str  # its own share of its own seed
     shares: tuple[str, ...]
 
 
@@ -88,9 +88,8 @@ class Member:
     def ready(self, round: int, values: Integers, asked: str) -> bytes:
         """The nonce that stands for the member's value in a round, drawn when it is new.
 
-        It will only be in a sum with those who were `asked` for the same. A value that was made
-        anew and is another has another nonce: what was masked for the one before can no longer be
-        opened.
+        It will only be in a sum with members that were `asked` for the same. A recomputed value
+        that differs has another nonce: what was masked for the one before can no longer be opened.
         """
         self._check_order(round)
         account = self._account(round)
@@ -227,7 +226,7 @@ class Member:
         try:
             return Account.model_validate_json(read(path))
         except ValidationError:
-            # Not as if it were missing: what was opened would be forgotten.
+            # Not treated as missing: the record of opened sets would be lost.
             raise DamageError(f"{path} is damaged") from None
 
     def _write(self, round: int, account: Account) -> None:

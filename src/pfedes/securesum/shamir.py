@@ -47,6 +47,6 @@ def join(shares: Mapping[int, bytes], weights: Sequence[int]) -> int:
     for share, weight in zip(shares.values(), weights, strict=True):
         value = int.from_bytes(share, "big")
         if value >= PRIME:
-            raise WireError("a share that is no number below the prime")
+            raise WireError("a share that is not a number below the prime")
         secret = (secret + value * weight) % PRIME
     return secret

@@ -140,7 +140,10 @@ def _parse_version(data: bytes, run: str, client: str, version: int, origin: str
     task = within("task/", payload.meta)
     for key, value in {"run": run, "client": client, "round": version}.items():
         if task.get(key) != value:
-            raise DamageError(f"{origin} is foreign: its {key} is {task.get(key)!r:.40}")
+            raise DamageError(
+                f"{origin} belongs to another run, round or client: its {key} is "
+                f"{task.get(key)!r:.40}"
+            )
     known = payload.meta.get(MEASURES)  # not in versions of earlier pfedes
     try:
         measures = Measures.from_text(str(known)) if known is not None else None

@@ -32,7 +32,7 @@ def alone(lock: Path, otherwise: str) -> Iterator[int]:
     """
     with _open(lock) as file:
         if not _taken(file.fileno()):
-            time.sleep(LOOKED_AT)  # perhaps somebody only looked, by `is_held`
+            time.sleep(LOOKED_AT)  # another process may only have looked, by `is_held`
             if not _taken(file.fileno()):
                 raise StoreError(otherwise)
         yield file.fileno()

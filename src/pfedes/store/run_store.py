@@ -126,7 +126,7 @@ class RunStore:
     def check_data(self, digest: str) -> None:
         """Refuses data that is not what the run was trained on."""
         if self.environment()["data"] != digest:
-            raise StoreError(f"{self.directory} was trained on other data than is there now")
+            raise StoreError(f"{self.directory} was trained on other data than the data found now")
 
     def check_federation(self, digest: str, earlier: str) -> None:
         """Refuses a configuration that is not what the run was made for.
@@ -135,9 +135,9 @@ class RunStore:
         """
         if self.environment()["federation"] not in (digest, earlier):
             raise StoreError(
-                f"{self.directory / 'config.toml'} was changed in what a run cannot change: "
-                "seed, data, partition, models or the method's name (data that has moved: leave "
-                "config.toml as it was, and give --data-dir)"
+                f"{self.directory / 'config.toml'} has a changed key that defines the run: "
+                "seed, data, partition, models or the method's name. Change it back; if "
+                "the data has moved, give --data-dir"
             )
 
     def write_environment(self, changes: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ class RunStore:
         path = self.state / manifest.server
         state = read_payload(path)
         if state.digest() != manifest.server_digest:
-            raise DamageError(f"{path} is foreign: it is not what the server held")
+            raise DamageError(f"{path} belongs to another run or round (digest mismatch)")
         return state
 
     def write_server(self, name: str, state: State) -> None:
@@ -212,7 +212,7 @@ class RunStore:
             raise DamageError(f"{path} is damaged: contents do not match their checksum")
         rows = [parse_json(path, line) for line in data.splitlines()]
         if not all(isinstance(row, dict) for row in rows):
-            raise DamageError(f"{path} is damaged: a row is no object")
+            raise DamageError(f"{path} is damaged: a row is not an object")
         return rows
 
     def account(self, manifest: Manifest) -> tuple[list[Release], Extent]:
@@ -225,7 +225,7 @@ class RunStore:
         if not path.exists():
             return [], extent
         tail = read(path)[extent.length :]
-        tail = tail[: tail.rfind(b"\n") + 1]  # what is unfinished was never released
+        tail = tail[: tail.rfind(b"\n") + 1]  # an unfinished line was never released
         rows = [*committed, *(parse_json(path, line) for line in tail.splitlines())]
         grown = Extent(length=extent.length + len(tail), crc32=zlib.crc32(tail, extent.crc32))
         try:
@@ -242,7 +242,7 @@ class RunStore:
             try:
                 manifest = self.manifest(round)
             except DamageError:
-                continue  # who goes back behind it is told of it elsewhere
+                continue  # going back behind it is reported elsewhere
             self.rows(ACCOUNT, manifest)
 
     def noise_key(self, *, released: bool) -> bytes:
@@ -271,7 +271,9 @@ class RunStore:
         """Reads all that a round consists of; a DamageError names the first file that is not so."""
         manifest = self.manifest(round)
         if {card.name for card in self.cards(manifest)} != manifest.clients.keys():
-            raise DamageError(f"{self.state / manifest.roster} is foreign: it names other clients")
+            raise DamageError(
+                f"{self.state / manifest.roster} belongs to another run: it names other clients"
+            )
         self.server_state(manifest)
         for file in manifest.metrics:
             self.rows(file, manifest)
@@ -280,7 +282,10 @@ class RunStore:
                 version = self.clients.load(manifest.run, name, standing.version)
                 if Payload(version.state).digest() != standing.digest:
                     path = self.clients.path(manifest.run, name, standing.version)
-                    raise DamageError(f"{path} is foreign: it is not the state that was accepted")
+                    raise DamageError(
+                        f"{path} is not the accepted state: it belongs to another run, round or "
+                        "client (digest mismatch)"
+                    )
             progress(done, len(manifest.clients))
 
     def way_back(self) -> str:
@@ -291,7 +296,7 @@ class RunStore:
             except StoreError:
                 continue
             command = f"pfedes resume {self.directory} --from-round {round}"
-            return f"round {round} is intact, '{command}' goes back to it"
+            return f"round {round} is intact: '{command}' goes back to it"
         return "no kept round is intact"
 
     def tidy(self, keep_rounds: int) -> None:
@@ -308,7 +313,7 @@ class RunStore:
     def _drop(self, dropped: list[Manifest], kept: list[Manifest]) -> None:
         needed = {file for manifest in kept for file in (manifest.server, manifest.roster)}
         for manifest in dropped:
-            # The manifest goes first: what is left must never name a file that is gone.
+            # The manifest is removed first: a remaining manifest must never name a missing file.
             self._remove_manifest(manifest.round)
             for file in {manifest.server, manifest.roster} - needed:
                 remove(self.state / file)
@@ -341,7 +346,7 @@ class RunStore:
             try:
                 kept.append(self.manifest(round))
             except DamageError as error:
-                log.warning("%s; there is no going back to round %d", error, round)
+                log.warning("%s; cannot go back to round %d", error, round)
                 self._remove_manifest(round)
         self.remove_leftovers()
         needed = {manifest.server for manifest in kept}
@@ -378,14 +383,17 @@ class RunStore:
 
 
 def server_name(round: int) -> str:
+    """Name of the file of the server's state after a round, below `state/`."""
     return f"server/{round:05d}.safetensors"
 
 
 def roster_bytes(cards: Iterable[Card]) -> bytes:
+    """The clients' cards as JSON."""
     return json.dumps([asdict(card) for card in cards]).encode()
 
 
 def roster_name(data: bytes) -> str:
+    """Name of the file with these cards, by their digest."""
     return f"roster-{sha256(data).hexdigest()[:16]}.json"
 
 
@@ -394,7 +402,7 @@ def _refuse_links(directory: Path) -> None:
     for place, folders, files in os.walk(directory):
         for name in [*folders, *files]:
             path = Path(place, name)
-            # What was listed may be gone by now: a run that continues writes and removes files.
+            # Listed files may be gone by now: a running run writes and removes files.
             ordinary = path.is_file() or path.is_dir() or not path.exists()
             if path.is_symlink() or not ordinary:
-                raise StoreError(f"{path} is no ordinary file: a run directory holds no links")
+                raise StoreError(f"{path} is not a regular file: a run directory holds no links")

@@ -1,4 +1,4 @@
-"""Whose code a command may import: that of runs which this user began on this machine.
+"""The code that a command may import: that of runs which this user began on this machine.
 
 A run directory can come from anybody, and its config.toml can name functions, methods and the
 address of a cluster. Commands that open one use these names only if a run of this user recorded
@@ -108,7 +108,7 @@ def _recorded(run: str) -> Names:
         for path in (place.parent, place):
             found = path.stat()
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                log.warning("%s is ignored: others can write it", path)
+                log.warning("%s is ignored: other users can write to it", path)
                 return {}
         tree = json.loads(place.read_bytes())
     except (OSError, RuntimeError, ValueError, RecursionError):

@@ -202,7 +202,7 @@ async def _admit(node: Node) -> None:
 
 def _replace(directory: Path, work: Path) -> None:
     """Puts a finished run in its place, where an unfinished part of it may be."""
-    # Renamed, not removed: stopped at any moment, what is in the place is a run, or nothing.
+    # Renamed, not removed: at any moment the place holds a whole run, or nothing.
     with beside(directory) as aside, writing(directory):
         if directory.exists():
             os.rename(directory, aside / RUN)

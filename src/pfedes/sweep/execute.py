@@ -65,7 +65,7 @@ def run_cells(
 def _runner(
     cells: list[Cell], jobs: int, cluster: RuntimeConfig | None, idle: bool, *, beside: bool
 ) -> CellRunner:
-    """Who carries out cells elsewhere; `beside` runs in this process, which is one job."""
+    """Runs cells in other processes; `beside` runs in this process, which is one job."""
     if cluster is None:
         jobs = jobs or os.cpu_count() or 1
         return LocalRunner(cells, max(1, jobs - beside), idle=idle)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Not installed with us; whoever imports this module says so.
+# An optional dependency; the importer of this module reports if it is missing.
 import tensorboard as _installed  # noqa: F401
 from torch.utils.tensorboard import SummaryWriter
 
@@ -19,7 +19,7 @@ DIRECTORY = "tensorboard"
 class TensorBoardTracker(Listener):
     """A curve for each number of a round, the configuration, and the result with its figures.
 
-    The rows of a run that continues are written anew from the run itself. So there are never two
+    The rows of a run that continues are written again from the run itself. So there are never two
     of a round, nor is one missing, wherever the run was stopped or taken back to.
     """
 

@@ -26,7 +26,7 @@ class WandbTracker(Listener):
     """One run of wandb for one of ours, with its configuration, rows, summary and files.
 
     Without WANDB_MODE in the environment nothing is sent: `wandb sync` does that later. Offline,
-    the rows of a run that continues are written anew from the run itself, unless they were
+    the rows of a run that continues are written again from the run itself, unless they were
     synchronised meanwhile; online those follow that the server lacks.
     """
 

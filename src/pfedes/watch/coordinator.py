@@ -13,7 +13,7 @@ COLUMNS = ("participant", "connected", "last contact", "strikes", "accuracy", "v
 
 @dataclass(frozen=True)
 class FederationView:
-    """Who takes part, and how each of them stands."""
+    """The participants of a federation, and the state of each."""
 
     people: tuple[tuple[Cell, ...], ...] = ()
     server: str = ""
@@ -60,7 +60,7 @@ def federation_view(directory: Path) -> FederationView:
 
 
 def awaited_in(directory: Path) -> list[str]:
-    """Who has not answered yet in the round under way."""
+    """Names of the participants that have not answered yet in the current round."""
     try:
         from pfedes.deploy.coordinator.layout import Layout
 

@@ -1,8 +1,8 @@
 """The web application: one page, its style and script, and its events, for one user.
 
-Whoever can reach the port is not trusted. A request is answered only if its address has the token,
-if it was sent to this very host (a foreign name may have been made to point here) and if no page of
-another origin made it.
+Programs that can reach the port are not trusted. A request is answered only if its address has the
+token, if it was sent to this very host (a foreign name may have been made to point here) and if no
+page of another origin made it.
 """
 
 import asyncio

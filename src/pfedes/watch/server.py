@@ -20,7 +20,7 @@ class Server:
     def __init__(self, directories: Sequence[Path], port: int = 0) -> None:
         for directory in directories:
             if not directory.is_dir():
-                raise ConfigError(f"{directory} is no directory: name one that has runs in it")
+                raise ConfigError(f"{directory} is not a directory: name one that contains runs")
         self._socket = _bound(port)
         port = self._socket.getsockname()[1]
         token = secrets.token_urlsafe(24)

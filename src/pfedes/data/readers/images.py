@@ -27,7 +27,7 @@ DECODING = 3  # part of the cache's keys: pixels never meet those that were deco
 # Ghostscript make one. Also where another library opens it.
 EpsImagePlugin.gs_binary = False
 
-# Pillow's remarks on odd files are for who set up logging; nobody else's error gets more lines.
+# Only users who set up logging see Pillow's remarks on odd files; errors stay one line.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
@@ -63,9 +63,22 @@ def _with_bytes(image: Image.Image, kind: str | None) -> Image.Image:
 
 
 def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> Images:
+    """Reads a picture from a file, resized and with the given number of channels.
+
+    Args:
+        path: The file, of any format that Pillow reads.
+        size: Side length, or height and width, in pixels; 0 keeps the size.
+        channels: 1 for grey, 3 for colour.
+
+    Returns:
+        Pixels, (height, width, channels).
+
+    Raises:
+        DataError: The file cannot be read as a picture; the message names it.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is odd, and can be read all the same
+            warnings.simplefilter("ignore")  # of odd files that can still be read
             with Image.open(path, formats=FORMATS) as image:
                 return as_array(image, size, channels)
     except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError

@@ -8,7 +8,7 @@ from pfedes.deploy.coordinator.layout import Layout
 from pfedes.formatting import percent
 from pfedes.results.summary import Row
 
-FIRST = 30.0  # seconds of silence after which it says whom it waits for; then twice as long, ...
+FIRST = 30.0  # seconds of silence after which it names those it waits for; then twice as long, ...
 
 
 class Announcer:

@@ -36,7 +36,7 @@ from pfedes.federation.admission import printable
 log = logging.getLogger(__name__)
 
 REVOKED = NoMessage("no answer: its kit was revoked", silent=True, struck=True)
-LOOK = 0.5  # seconds between two looks at who is there
+LOOK = 0.5  # seconds between two checks of the connections
 BECKONING = 7 * 24 * 3600  # seconds that a slow site is waited for, while the others continue
 
 
@@ -127,7 +127,7 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
                 yield site, REVOKED if site in self._revoked() else answer
 
     def _revoked(self) -> set[str]:
-        """Who was expelled by now."""
+        """Names of the participants that have been expelled so far."""
         return read_revocations(self._layout.revoked).names
 
     def _beckon(self, fl_ctx: FLContext, site: str) -> None:
@@ -143,7 +143,7 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
             self._fleet.heard(site)
 
 
-# FLARE only logs what a callback raises, and the job would wait for ever: these raise nothing.
+# FLARE only logs what a callback raises, and the job would wait forever: these raise nothing.
 
 
 def _received(

@@ -44,26 +44,27 @@ class Enrolment:
     def card(self, site: str, text: Any) -> Card:
         """A site's card, or a WireError."""
         if not isinstance(text, str) or len(text) > LONGEST_CARD:
-            raise WireError(f"it is no text of at most {LONGEST_CARD:,} characters")
+            raise WireError(f"its card is not a text of at most {LONGEST_CARD:,} characters")
         card = card_from(text)
         if card.name != site:
-            raise WireError("it is somebody else's")
+            raise WireError("its card names another participant")
         entries = {"classes" if need == "labels" else need for need in self._needs}
         lacking = any(getattr(card, entry) is None for entry in entries)
         if lacking or card != card.revealing(self._needs):
-            raise WireError("there is more or less on it than the method needs")
+            raise WireError("its card does not have exactly the entries that the method needs")
         _check_sizes(card)
         if any(label >= self._classes for label in card.classes or ()):
-            raise WireError("there are classes on it that the federation does not have")
+            raise WireError("its card has classes that the federation does not have")
         held = sum((card.classes or {}).values())
         if "classes" in self._needs and held != card.samples:
-            raise WireError("the samples of its classes are not as many as its samples")
+            raise WireError("the samples of its classes do not add up to its number of samples")
         self._check_messages(card)
         card = replace(card, accepted=0)
         first = replace(self._enrolled.get(site, card), accepted=0)
         if card != first:
             raise WireError(
-                f"{_difference(first, card)}: a participant's data and model cannot change in a run"
+                f"{_difference(first, card)}: a participant's data and model cannot change "
+                "during a run"
             )
         return card
 
@@ -77,8 +78,8 @@ class Enrolment:
             raise WireError(f"the method has no messages for it: {type(error).__name__}") from None
         if size > self._max_message * FILLED:
             raise WireError(
-                f"its messages would have {size:,.1f} MiB, more than federation.max_message = "
-                f"{self._max_message} lets through: raise it if that is right"
+                f"its messages would have {size:,.1f} MiB, more than federation.max_message "
+                f"= {self._max_message} allows: raise that limit if the size is right"
             )
 
 
@@ -97,5 +98,5 @@ def _check_sizes(card: Card) -> None:
 
 def _difference(first: Card, now: Card) -> str:
     if now.samples != first.samples:
-        return f"{now.samples} training samples, it enrolled with {first.samples}"
-    return "another card than it enrolled with"
+        return f"{now.samples} training samples, but it enrolled with {first.samples}"
+    return "its card differs from the one that it enrolled with"

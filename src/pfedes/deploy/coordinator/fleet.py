@@ -57,8 +57,8 @@ Beckon = Callable[[str], None]
 GREETING = 300  # seconds, at least, to load a model and data for the first time
 
 
-# Who comes back has left a job, which is noticed elsewhere.
-GONE = NoMessage("no answer: it is gone, or came back anew", silent=True)
+# A participant that comes back has left a job; `serve` notices that and gives a strike.
+GONE = NoMessage("no answer: it left, or left and came back", silent=True)
 
 
 class CalledOffError(Exception):
@@ -213,7 +213,7 @@ class FlareFleet:
             self.strikes.pardon(paused, "without it there are too few for a round")
             there = able
         if len(there) < self._fewest:  # rather wait than use up rounds that can only fail
-            raise CalledOffError(f"{len(there)} can be reached, a round needs {self._fewest}")
+            raise CalledOffError(f"{len(there)} can be reached, but a round needs {self._fewest}")
         return uniform(there, min(count, len(there)), rng)
 
     def take_leave(self, run: Run) -> Iterator[str]:
@@ -285,21 +285,21 @@ class FlareFleet:
                 self._final.add(site)
             return answer.reason
         if not isinstance(answer, Reply):
-            return "an enrolment is answered by a card"
+            return "expected a card as the answer to an enrolment"
         try:
             return self._enrolment.card(site, answer.payload.meta.get("card"))
         except WireError as error:
-            return printable(f"a card that is of no use: {error}")
+            return printable(f"unusable card: {error}")
 
 
 def _said(site: str, message: Payload) -> Reply | Failure | Scored:
     """What a site says: it may be anything, and then it is that site's failure."""
     try:
         if MEASURES in message.meta:
-            raise WireError("it brings measures that nobody asked for")
+            raise WireError("its answer holds measures that were not requested")
         answer, _ = to_answer(message)
     except WireError as error:
-        return Failure(site, printable(f"an answer that cannot be read: {error}"))
+        return Failure(site, printable(f"unreadable answer: {error}"))
     if isinstance(answer, DiskError) or answer.client != site:
         return _beside_the_point(site)
     if isinstance(answer, Failure):
@@ -310,7 +310,7 @@ def _said(site: str, message: Payload) -> Reply | Failure | Scored:
 
 
 def _beside_the_point(site: str) -> Failure:
-    return Failure(site, "answered something else, or for somebody else")
+    return Failure(site, "answered another message, or in another participant's name")
 
 
 class _Boundary(Listener):
@@ -350,7 +350,7 @@ def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
     quorum = _quorum(layout, config)
     if (there := len(fleet.reachable)) < quorum and fleet.refusals:
         why = "; ".join(f"{site}: {reason}" for site, reason in sorted(fleet.refusals.items()))
-        raise MethodError(f"{there} take part, {quorum} must ({why}; their own logs say more)")
+        raise MethodError(f"{there} take part, but {quorum} must ({why}; their own logs say more)")
     if there < quorum:
         raise CalledOffError(f"{there} of {quorum} take part")
     try:
@@ -372,12 +372,12 @@ def _quorum(layout: Layout, config: Config) -> int:
     run, asked = begun(layout), config.federation.quorum
     if run is None:
         return asked or len(config.federation.participants)
-    # Once it has begun, who cannot take part for a while stops nobody else.
+    # Once the run has begun, a participant that cannot take part does not stop the others.
     return 1 if is_finished(run, config) else max(asked, config.fewest_uploads)
 
 
 def untold(layout: Layout, run: Run) -> set[str]:
-    """Who does not know yet how a finished run ended."""
+    """Names of the participants that have not received the result of a finished run."""
     revoked = read_revocations(layout.revoked).names
     return run.manifest.clients.keys() - _told(layout, run) - revoked
 

@@ -41,7 +41,7 @@ REVOKED = "revoked.json"
 
 @dataclass(frozen=True)
 class Presence:
-    """Who is connected, and who takes part in the present job, each by the token of its session.
+    """The connected participants and those in the current job, each by its session's token.
 
     A site that was restarted is connected by another token, and not in the job any more.
     """
@@ -54,7 +54,7 @@ class Presence:
         return name in self.in_job and self.connected.get(name) == self.in_job[name]
 
     def waiting(self) -> list[str]:
-        """Who is connected and cannot take part before the next job."""
+        """Names of connected participants that cannot take part before the next job."""
         return [name for name in self.connected if not self.has(name)]
 
 

@@ -126,7 +126,7 @@ def _read(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(read(path))
     except ValueError:
-        raise DamageError(f"{path} is no certificate") from None
+        raise DamageError(f"{path} is not a certificate") from None
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -40,8 +40,8 @@ LISTED, ADMITTED = "listed", "admitted"
 def provision(layout: Layout, config: Config) -> list[str]:
     """Makes what is not there yet: the authority, the server's and the admin's keys, and kits.
 
-    Returns the names of those whose kits are new. Who was given a kit gets no other by this: a copy
-    that was handed over and deleted stays deleted.
+    Returns the names of participants with new kits. A participant that was given a kit gets no
+    other: a copy that was handed over and deleted stays deleted.
     """
     names = config.federation.participants
     given = issued(layout)
@@ -76,7 +76,7 @@ def forget_issued(layout: Layout, name: str) -> None:
 
 
 def _note_issued(layout: Layout, people: Mapping[str, str]) -> None:
-    # The authority may be kept elsewhere while nobody needs it.
+    # The authority may be kept elsewhere while it is not needed.
     if layout.provision.is_dir() and people != issued(layout):
         write_atomically(layout.provision / ISSUED, json.dumps(people).encode())
 

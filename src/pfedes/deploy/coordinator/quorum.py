@@ -1,4 +1,4 @@
-"""Who is asked into the next job, and when it is time."""
+"""Which participants the next job asks, and when it begins."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def gather(layout: Layout, config: Config, connected: Collection[str], waited: f
     run, terms, there = begun(layout), config.federation, set(connected)
     wanted, quorum = set(terms.participants), terms.quorum
     fewest = config.fewest_uploads  # with fewer a round can only fail
-    awaited = wanted  # without whom it does not continue, where no quorum was set
+    awaited = wanted  # it waits for all of these if no quorum is set
     paused: set[str] = set()
     if run is not None and is_finished(run, config):
         wanted, quorum, fewest = untold(layout, run), 1, 1

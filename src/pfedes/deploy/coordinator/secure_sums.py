@@ -47,14 +47,14 @@ class SecureSums:
     """The secure sums of a federation's run, one file each in `sums/`."""
 
     def __init__(self, layout: Layout, ask: AskMembers, config: Config) -> None:
-        """Who does not open is asked again for `federation.timeout` seconds."""
+        """Asks members that do not open again, for `federation.timeout` seconds."""
         self._layout = layout
         self._ask = ask
         self._config = config
         self._timeout = config.federation.timeout
 
     def selected(self, run: str, round: int) -> list[str]:
-        """Whose sum of this round was sealed before the server ended: nobody else can be in it."""
+        """Members of the sum that was sealed in this round before the server ended."""
         collector = self._sealed(round)
         return list(collector.names) if collector is not None and collector.run == run else []
 
@@ -68,13 +68,13 @@ class SecureSums:
         for name in collector.names:
             tree = json.loads(collector.attached[name])
             if name not in by_name or tree["task"] != by_name[name].identity():
-                log.warning("round %d: the sum is another run's, and dropped", tasks[0].round)
+                log.warning("round %d: dropped a sum that belongs to another run", tasks[0].round)
                 collector.remove()
                 return None
             answer, _ = to_answer(decode(base64.b64decode(tree["reply"])))
             assert isinstance(answer, Reply), "only replies are attached"
             replies.append(answer)
-        log.info("round %d: the sum continues from where it was sealed", tasks[0].round)
+        log.info("round %d: the sum continues with the sealed set", tasks[0].round)
         return replies
 
     def total(self, tasks: Sequence[Task], replies: Sequence[Reply], size: int) -> Total:

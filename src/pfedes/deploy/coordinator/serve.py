@@ -38,7 +38,7 @@ from pfedes.store.log import logging_into, noting_a_stop
 log = logging.getLogger(__name__)
 
 LOOK = 0.5  # seconds between two looks
-LEAVING = 30.0  # seconds beyond its timeout in which somebody may still hear the end
+LEAVING = 30.0  # seconds beyond the timeout in which a participant may still receive the result
 CONNECTING = 30.0  # seconds for the server to answer
 MANY = 20  # looks in a row without an answer, after which it is said
 
@@ -63,7 +63,7 @@ def prepare(layout: Layout, config: Config) -> list[str]:
 
 
 def _without_revoked(layout: Layout, config: Config) -> Config:
-    """Who was expelled does not come back because a file still names them."""
+    """Leaves out expelled participants that the configuration still names."""
     revoked = read_revocations(layout.revoked).names
     names = config.federation.participants
     for name in sorted(revoked & set(names)):
@@ -145,7 +145,7 @@ class Serving:
         self._waiting_for = ""
         self._waiting_since = 0.0
         self._finished_at = 0.0
-        self._seen: set[str] = set()  # whoever was connected since this process began
+        self._seen: set[str] = set()  # all that were connected since this process began
         self._last_there = 0.0  # when anybody was, who does not know the end
         self._watch = Announcer(layout, say)
 
@@ -155,7 +155,7 @@ class Serving:
             stack.enter_context(logging_into(self.layout.directory / "serve.log"))
             stack.enter_context(noting_a_stop("'pfedes serve' continues"))
             write_server(self.layout.server, configure(self.layout.config))
-            remove(self.layout.trouble)  # of a job that nobody saw end
+            remove(self.layout.trouble)  # left by a job whose end was not seen
             largest = configure(self.layout.config).federation.max_message
             self.engine.limits = size_limits(largest)
             stack.callback(self.engine.stop)
@@ -192,7 +192,7 @@ class Serving:
         return False
 
     def _ask_server(self) -> None:
-        """Who is there, and how the job does; submits the next when it is time."""
+        """Looks at the connections and the job, and submits the next job when it is time."""
         with _asking():
             session = self._connect()
             there = connected(session)
@@ -223,7 +223,7 @@ class Serving:
             most = config.federation.timeout + LEAVING
             self._wait_for(f"all rounds are done; waiting at most {most:g} s to tell {names}")
         else:
-            self._wait_for(f"{names} left without knowing the end; waiting {LEAVING:g} s")
+            self._wait_for(f"{names} left before receiving the final result; waiting {LEAVING:g} s")
         within_time = now <= self._finished_at + config.federation.timeout + LEAVING
         if within_time and now <= self._last_there + LEAVING:
             return False
@@ -235,7 +235,7 @@ class Serving:
 
     def _meet(self, connected: Mapping[str, str]) -> None:
         before = self._presence.connected
-        # A kit still opens the door to somebody who is no participant any more.
+        # The kit of a former participant still lets it connect.
         names = configure(self.layout.config).federation.participants
         there = {name: connected[name] for name in sorted(names) if name in connected}
         for name, token in there.items():
@@ -269,7 +269,7 @@ class Serving:
             self.layout.write_presence(presence)
 
     def _submit(self, session: Session) -> None:
-        config = configure(self.layout.config)  # somebody may have been admitted meanwhile
+        config = configure(self.layout.config)  # participants may have been admitted meanwhile
         connected, waited = self._presence.connected, time.monotonic() - self._waiting_since
         found = gather(self.layout, config, connected, waited)
         if not found.is_ready:

@@ -21,7 +21,7 @@ def open_session(layout: Layout, config: Config, timeout: float) -> Session:
     """A session with the server; whatever FLARE raises if it does not answer in time.
 
     From the federation's directory come certificates and a key: what FLARE is set to, which may
-    name classes, is written anew.
+    name classes, is written again.
     """
     harden()
     place = TemporaryDirectory(prefix="pfedes-")
@@ -37,7 +37,7 @@ def open_session(layout: Layout, config: Config, timeout: float) -> Session:
 
 
 def connected(session: Session) -> dict[str, str]:
-    """Who is connected to the server, each with the token of its session."""
+    """The participants connected to the server, each with the token of its session."""
     answer = session.do_command("check_status server")
     for part in answer["data"]:
         header, *sites = part.get("rows", [[]])

@@ -65,6 +65,10 @@ class Status:
 
 
 def status_of(layout: Layout) -> Status:
+    """Reads the state of a federation from its directory and, while it is served, from its server.
+
+    Raises StoreError if the directory holds no federation.
+    """
     if not layout.config.exists():
         raise StoreError(f"{layout.directory} holds no federation: see 'pfedes serve'")
     config = stored_config(layout.config)  # the directory may be anybody's
@@ -108,7 +112,7 @@ def _contacts(layout: Layout, config: Config) -> dict[str, str] | None:
             found = session.get_connected_client_list()
         finally:
             session.close()
-    except Exception:  # FLARE raises whatever when nobody is there
+    except Exception:  # FLARE raises anything if there is no server
         return None
     return {client.name: _time(client.last_connect_time) for client in found}
 

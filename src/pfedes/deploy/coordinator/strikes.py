@@ -1,4 +1,4 @@
-"""Who keeps the others waiting is asked less and less often.
+"""A participant that keeps the others waiting is asked less and less often.
 
 A participant is given a strike when it does not answer in time, and when it leaves a job that is
 under way and comes back, for that job must end to let it in. The first strike costs nothing; every
@@ -69,7 +69,7 @@ class Strikes:
         return read_as(_FORM, self._path, {})
 
     def paused(self, round: int) -> set[str]:
-        """Who is not asked in a round."""
+        """Names of the participants that are not asked in a round."""
         return {name for name, strike in self.accounts().items() if strike.pauses(round)}
 
     def give(self, name: str, why: str, round: int, session: str = "") -> None:

@@ -54,7 +54,7 @@ def going_on(layout: Layout, config: Config) -> Config:
     before = configure(layout.config)
     config = with_norm(config, before)
     if before.federation_digest() != config.federation_digest():
-        raise StoreError(f"{layout.directory} is another federation: choose another directory")
+        raise StoreError(f"{layout.directory} holds another federation: choose another directory")
     _refuse_to_move(layout, before, config)
     in_force(layout, config)
     staying = _staying(layout)
@@ -87,8 +87,8 @@ def in_force(layout: Layout, config: Config) -> Config:
     ]
     if changed:
         raise ConfigError(
-            f"{', '.join(changed)}: in a run that has begun, nothing can change but train.rounds, "
-            "the participants and how they meet"
+            f"{', '.join(changed)}: once a run has begun, only train.rounds, the "
+            "participants and how they meet can change"
         )
     return own
 
@@ -112,14 +112,15 @@ def _refuse_to_move(layout: Layout, before: Config, config: Config) -> None:
     made_for, asked = (f"{c.federation.host}:{c.federation.port}" for c in (before, config))
     if layout.server.is_dir() and asked != made_for:
         raise StoreError(
-            f"federation.host and port say {asked}, but all kits were made for {made_for}: go back "
-            f"to that, or move kits, server, admin and provision in {layout.directory} away, and "
-            "hand out the new kits that 'pfedes serve' then makes"
+            f"federation.host and port say {asked}, but all kits were made for {made_for}: "
+            "change them back, or move kits, server, admin and provision in "
+            f"{layout.directory} away, and hand out the new kits that 'pfedes serve' then "
+            "makes"
         )
 
 
 def _staying(layout: Layout) -> set[str]:
-    """Who takes part although nobody lists them; one who was only misspelt is not among them."""
+    """Participants that take part without being listed; a misspelt name is not among them."""
     admitted = {name for name, how in issued(layout).items() if how == ADMITTED}
     run = begun(layout)
     known = run.manifest.clients if run is not None else {}

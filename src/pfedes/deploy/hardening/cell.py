@@ -40,7 +40,7 @@ from pfedes.deploy.names import ADMIN, SERVER
 log = logging.getLogger(__name__)
 
 REFUSED = "refused"
-MOST_LINES = 1000  # in the log: who is refused must not be able to fill a disk
+MOST_LINES = 1000  # in the log: a refused sender must not be able to fill a disk
 # Addresses to connect to, and marks of routes that a federation does not have.
 DROPPED = (MessageHeaderKey.CONN_URL, MessageHeaderKey.SERVER_TRANSIT_REQUIRED)
 

@@ -72,7 +72,7 @@ class UnixDriver(BaseDriver):  # type: ignore[misc]  # FLARE has no types
 
     def shutdown(self) -> None:
         self.close_all()
-        if self._server is not None:  # whoever only connected leaves the socket to its owner
+        if self._server is not None:  # a process that only connected leaves the socket to its owner
             self._server.shutdown()
             self._server.server_close()
             with suppress(OSError):

@@ -44,7 +44,7 @@ class OnlyAgreed(Filter):  # type: ignore[misc]  # FLARE has no types
             return make_reply(shareable.get_return_code())  # a failure, and nothing else in it
         payload = to_payload(shareable)
         if len(json.dumps(payload.meta)) > LONGEST:
-            raise WireError("metadata that nobody agreed to")
+            raise WireError("metadata that was not agreed on")
         if foreign := set(payload.meta) - self.values:
             raise WireError(f"{min(foreign)} is not on the list of what may leave")
         for name, value in payload.meta.items():
@@ -57,7 +57,7 @@ class OnlyAgreed(Filter):  # type: ignore[misc]  # FLARE has no types
         floats = sum(t.numel() for name, t in payload.tensors.items() if name not in UNCOUNTED)
         if self.floats and floats > self.floats:
             raise WireError(f"{floats} numbers would leave, {self.floats} may")
-        return to_shareable(payload)  # anew: what else the envelope may have held stays here
+        return to_shareable(payload)  # a new envelope: anything else in the old one stays here
 
 
 def _is_short(value: Value, longest: int) -> bool:

@@ -126,7 +126,7 @@ class ParticipantHandler:
             raise WireError(f"a message of an unknown kind, {kind!r:.40}")
         task = _task(message)
         if self._worker is None or not self._is_enrolled:
-            raise StoreError("a task before the terms of the federation")
+            raise StoreError("a task came before the terms of the federation")
         record = self._record_for(task)
         if kind == "score":
             if self.promised.metadata == "none":
@@ -180,9 +180,15 @@ class ParticipantHandler:
         config = own_config(given, self.participant)
         terms = config.federation.model_dump(exclude=NETWORK)
         if terms != self.agreed.model_dump(exclude=NETWORK):
-            raise ConfigError("the terms are not those of the kit: ask for a new one, and look")
+            raise ConfigError(
+                "the terms differ from those of your kit: ask the coordinator for a new kit, "
+                "and read it before you join again"
+            )
         if not config.privacy.keeps(self.promised):
-            raise ConfigError("[privacy] is not that of the kit: ask for a new one, and look")
+            raise ConfigError(
+                "[privacy] differs from that of your kit: ask the coordinator for a new kit, "
+                "and read it before you join again"
+            )
         self._check_seed()
         self._terms = config  # as the coordinator has them, with its seed
         if self.participant.own_seed:
@@ -194,7 +200,7 @@ class ParticipantHandler:
         self._is_enrolled = isinstance(answer, Reply)
         self._metric = self.participant.metric or config.evaluate.metric
         self._sends_parameters = METHODS[config.method.name](config.method).averages_parameters
-        if isinstance(answer, Reply):  # else nothing of what was asked for stays here
+        if isinstance(answer, Reply):  # otherwise nothing of the task is stored
             meta = dict(answer.payload.meta)
             self._worker.expect(str(meta.pop("data")))  # stays here
             answer = replace(answer, payload=Payload({}, meta))
@@ -329,12 +335,12 @@ def _task(message: Payload) -> Task:
     try:
         kind, task = to_task(message)
     except KeyError as error:
-        raise WireError(f"a message that cannot be read: {error} is missing") from None
+        raise WireError(f"unreadable message: {error} is missing") from None
     numbers = type(task.base) is type(task.round) is int
     numbers = numbers and 0 <= task.base <= task.round <= LAST_ROUND
     # Clients are scored once before there is a run.
     if not (isinstance(task.run, str) and (task.run or kind == "score") and numbers):
-        raise WireError("a message that cannot be read: its run, round or base cannot be")
+        raise WireError("unreadable message: its run, round or base is impossible")
     return task
 
 

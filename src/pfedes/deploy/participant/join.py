@@ -65,13 +65,14 @@ class Joining:
         yield f"your fingerprint, for the others' [peers]: {print}"
         if self.kit.key is not None:
             yield (
-                "the coordinator made your key: the secure sum protects only from one that did not "
-                "keep it; see 'pfedes request'"
+                "the coordinator made your key: the secure sum protects you only if it "
+                "kept no copy; see 'pfedes request'"
             )
         if not self.participant.peers:
             yield (
-                "your file has no [peers]: the secure sum protects only from a coordinator that "
-                "does not forge participants; compare fingerprints, and put them there"
+                "your file has no [peers]: the secure sum protects you only if the "
+                "coordinator does not forge participants; compare fingerprints and list "
+                "them there"
             )
 
     def _key(self) -> bytes:

@@ -23,7 +23,7 @@ KEY_BITS = 2048
 
 @dataclass(frozen=True)
 class Request:
-    """Who asks, and the public half of the key that they have."""
+    """The name on a request, and the public half of the participant's key."""
 
     name: str
     key: CertificatePublicKeyTypes
@@ -72,7 +72,7 @@ def read_request(name: str, path: Path) -> Request:
     try:
         asked = x509.load_pem_x509_csr(read(path))
     except ValueError:
-        raise StoreError(f"{path} is no certificate request: see 'pfedes request'") from None
+        raise StoreError(f"{path} is not a certificate request: see 'pfedes request'") from None
     names = [part.value for part in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if not asked.is_signature_valid or names != [name]:
         raise StoreError(f"{path} is not {name}'s request")
@@ -117,7 +117,7 @@ def reissue(authority: Authority, old: x509.Certificate, days: int) -> bytes:
     """The same certificate with new dates: same holder, same key, same rights."""
     now, root = datetime.now(UTC), authority.certificate
     ends = now + timedelta(days=days)
-    if old.subject != root.subject:  # nobody's certificate outlives the one that it rests on
+    if old.subject != root.subject:  # no certificate outlives the one that signed it
         ends = min(ends, root.not_valid_after_utc)
     builder = (
         x509.CertificateBuilder()
@@ -134,7 +134,7 @@ def reissue(authority: Authority, old: x509.Certificate, days: int) -> bytes:
 
 
 def _identity(certificate: x509.Certificate) -> Identity:
-    """Whose certificate it is, in FLARE's terms."""
+    """The subject of a certificate, in FLARE's terms."""
     names = {}
     for key, oid in (("name", NameOID.COMMON_NAME), ("org", NameOID.ORGANIZATION_NAME)):
         for attribute in certificate.subject.get_attributes_for_oid(oid):

@@ -16,7 +16,7 @@ TERMS = Path("local") / "federation.toml"
 
 @dataclass(frozen=True)
 class SiteFiles:
-    """Who sits here, and the terms that they agreed to."""
+    """The participant of this site, and the terms that it agreed to."""
 
     participant: Participant
     terms: FederationConfig

@@ -28,7 +28,7 @@ class ParticipantRecord(Section):
     """Where a participant stands in a federation's run, as far as it was told."""
 
     run: str = ""  # '' until there is one
-    round: int = 0  # the last that it was told of
+    round: int = 0  # the last round that it knows of
     accepted: int = 0  # its version that the federation continues from
     best: int = 0  # of the accepted ones, the best by its own validation samples; 0 = none
     best_validation: float = -1.0

@@ -134,7 +134,7 @@ class ParticipantState:
         lines = [parse_json(path, line) for line in whole_lines(path)]
         for number, line in enumerate(lines, 1):
             if not _is_account(line):
-                raise DamageError(f"{path} is damaged: line {number} is no account of a message")
+                raise DamageError(f"{path} is damaged: line {number} does not describe a message")
         return lines
 
     def answered(self) -> dict[int, int]:
@@ -167,7 +167,7 @@ class ParticipantState:
             config = config.with_data_in(data_dir)
         (participant,) = config.participants
         if client not in ("", participant.name):
-            raise StoreError(f"{self.directory} is {participant.name}'s, not {client}'s")
+            raise StoreError(f"{self.directory} belongs to {participant.name}, not to {client}")
         if record is None or not record.run:
             raise StoreError(f"{self.directory}: {participant.name} has not taken part yet")
         names = code_of(config)
@@ -189,9 +189,7 @@ class ParticipantState:
         if simulation.method.evaluated_after_aggregation(simulation.context(record.round)):
             measured = record.best_measured if best else record.measured
             if measured is None:
-                raise StoreError(
-                    f"{self.directory}: no round has been measured with what the server holds"
-                )
+                raise StoreError(f"{self.directory}: no round has been measured after aggregation")
             place = self._download(record.run, measured.round)
             return measured.round, measured.version, read_payload(place)
         if best and not record.best:
@@ -215,4 +213,5 @@ def _is_account(line: Any) -> bool:
 
 
 def is_seat(directory: Path) -> bool:
+    """Whether this is a participant's `state` directory."""
     return (directory / SEAT).is_file()

@@ -29,7 +29,7 @@ from pfedes.store.client_store import ClientStore
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a participant is to the others: the key of its kit, and the authority they all have."""
+    """A participant's identity to the others: the key of its kit, and the common authority."""
 
     key: rsa.RSAPrivateKey
     authority: x509.Certificate

@@ -66,7 +66,7 @@ class Waiting(Section):
                 for line in reminders.due():
                     log.warning("%s", line)
                 if engine.keep_alive():
-                    say(f"{self.name} looks for the coordinator")
+                    say(f"{self.name} is looking for the coordinator")
                 record = read_record(self.directory)
                 if record is not None and record != before:
                     _tell(say, before, record)

@@ -1,4 +1,4 @@
-"""Who may join: a worker that would compute the same bits as the driver, and has room for it.
+"""Which workers may join: those that compute the driver's bits and have enough memory.
 
 `facts_of_worker` runs on the worker, in its one thread, as the work will; the same facts of the
 driver are what it is compared with.

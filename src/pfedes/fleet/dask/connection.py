@@ -158,9 +158,12 @@ def _security(runtime: RuntimeConfig) -> "distributed.Security | None":
 def _reason(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "certificate" in text.lower():
-        return "its certificate and yours are not of the same authority (runtime.tls_ca, tls_cert)"
+        return "another authority issued its certificate than yours (runtime.tls_ca, tls_cert)"
     if "Timed out" in text:
         return f"nothing answers there within {PATIENCE} s; is the scheduler running?"
     if "(closed)" in text:
-        return "it hung up; does it expect tls://, and a certificate of its own authority?"
+        return (
+            "it closed the connection; does it expect tls://, and a certificate of its own "
+            "authority?"
+        )
     return text

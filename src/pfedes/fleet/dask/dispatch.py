@@ -31,7 +31,7 @@ class Assignment(Generic[T]):
         self.item = item
         self.name = name
         self.attempts = 0
-        self.closed = False  # somebody has done it, or nobody will
+        self.closed = False  # it is done, or given up
 
 
 class Attempt(Generic[T]):
@@ -187,7 +187,7 @@ class Dispatch(Generic[T, R]):
         return results
 
     def _is_overdue(self, flight: Attempt[T]) -> bool:
-        # Each attempt has twice the time of the one before: what takes long is not what is frozen.
+        # Each attempt has twice the time of the one before: a slow worker is not a frozen one.
         patience = 2**flight.assignment.attempts
         return self.work.is_overdue(flight.assignment.item, flight.seconds / patience)
 
@@ -211,7 +211,7 @@ class Dispatch(Generic[T, R]):
         """An assignment needs doing but once."""
         assignment.closed = True
         if not assignment.attempts:
-            return  # it is under way nowhere else, and waits for nobody
+            return  # no other worker has it, and it waits for none
         self.waiting = [other for other in self.waiting if other is not assignment]
         for flight in [flight for flight in self._flights if flight.assignment is assignment]:
             self._flights.discard(flight)

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-UNKNOWN_DEADLINE = 600.0  # seconds, while nobody knows how long a task takes
+UNKNOWN_DEADLINE = 600.0  # seconds, until the duration of a task is known
 LEAST_DEADLINE, TIMES_EXPECTED = 60.0, 10.0
 LOOK_AHEAD = 256  # waiting tasks among which a warm one is looked for
 WRITERS = 4  # threads that read and commit states
@@ -134,7 +134,7 @@ class ClusterFleet:
 
 @dataclass(frozen=True)
 class StateOrigin:
-    """Who made a client's latest state, by which attempt, in which round."""
+    """The node that made a client's latest state, with the attempt and the round."""
 
     address: str
     attempt: str
@@ -228,7 +228,7 @@ class Tasks(Work[Task, Returned]):
             log.info("%s: %s", task.client, done.log)
         answer, _ = to_answer(decode(done.message))
         assert not isinstance(answer, DiskError)
-        # Its checksum is looked at by whoever starts from it.
+        # The worker that starts from it verifies its checksum.
         if done.version is not None:
             self.fleet.host.take_in(task, done.version)
         if done.written:

@@ -61,7 +61,7 @@ class _Examination:
 
 
 class Roster:
-    """Who can be given work. Call `look` often: it asks the scheduler only now and then."""
+    """The nodes that can be given work. Call `look` often: it asks the scheduler only sometimes."""
 
     def __init__(
         self,
@@ -170,7 +170,11 @@ class Roster:
         if reasons := list(differences(self._ours, facts, threads, mixed=mixed)):
             raise Refused(f"{facts.name}: {'; '.join(reasons)}")
         if facts.canary != self._ours.canary:
-            log.warning("%s (%s) gives other bits, and may join", facts.name, facts.processor)
+            log.warning(
+                "%s (%s) gives other bits; runtime.mixed_hardware lets it join",
+                facts.name,
+                facts.processor,
+            )
         await self._admit(node)
         return node
 

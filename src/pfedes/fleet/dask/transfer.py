@@ -95,4 +95,5 @@ def read(place: str, name: str, offset: int) -> bytes:
 
 
 def drop(place: str) -> None:
+    """Removes a directory with everything in it; does nothing if it is missing."""
     shutil.rmtree(place, ignore_errors=True)

@@ -33,6 +33,7 @@ def experiments() -> "dict[str, Experiment]":
 
 
 def experiment_named(name: str) -> "Experiment":
+    """An experiment by its name; raises ConfigError, with the known names, if there is none."""
     known = experiments()
     if name not in known:
         raise ConfigError(unknown("experiment", name, known))

@@ -28,7 +28,7 @@ SEED = 0  # fixed: the same runs give the same page
 def expected_excess(accuracies: Sequence[float], selected: int, rounds: int) -> float:
     """The largest of `rounds` means over `selected` of these clients, less the mean over all.
 
-    The mean over 300 simulations in which every round draws its clients anew and no accuracy
+    The mean over 300 simulations in which every round draws new clients and no accuracy
     changes.
     """
     values = np.asarray(accuracies)

@@ -176,7 +176,7 @@ PAIRED_NOTE = (
 
 
 def best_note(results: Results, data: str, *, homogeneous: bool) -> str:
-    """Who is ahead in our runs, scenario by scenario, with the seed that all of them have."""
+    """The best method of our runs in each scenario, with the seed that all of them have."""
     parts = []
     for clients in SCENARIOS:
         found: dict[str, Accuracy] = {

@@ -1,6 +1,6 @@
 """What the paper's theory assumes and claims, measured on a run that is on disk.
 
-Nothing is trained anew: a client's phase 1 of every round is replayed from its stored state, with
+Nothing is trained again: a client's phase 1 of every round is replayed from its stored state, with
 the stored extractor and the same batches, and must end in the state that was stored.
 """
 
