@@ -140,7 +140,7 @@ def test_a_resumed_run_cannot_ask_for_more_than_its_clients(tmp_path: Path) -> N
     Federation(small(train__rounds=1), out=tmp_path / "run").run()
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace("min_uploads = 1", "min_uploads = 5"))
-    with pytest.raises(ConfigError, match="a round asks 4 of 4 clients"):
+    with pytest.raises(ConfigError, match="a round selects 4 of 4 clients"):
         Federation.resume(tmp_path / "run", rounds=2)
 
 

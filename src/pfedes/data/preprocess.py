@@ -115,7 +115,7 @@ class Preprocess:
         levels = [word for column in self.categories for word in (*column.levels, *column.seen)]
         words = [*columns, *levels, *self.order, *self.others, *self.missing]
         if not all(isinstance(word, str) for word in words):
-            raise ValueError("a name or a category is no text")
+            raise ValueError("a name or a category is not text")
         if sorted(columns) != sorted(self.order) or len(set(columns)) < len(columns):
             raise ValueError("its columns are not those of its order, each once")
         for column in self.numbers:
@@ -202,7 +202,7 @@ def number(word: str, column: str, row: int) -> float:
 
 
 def _float(word: str) -> float:
-    """NaN for what is no number; Python itself would take `3_7` for 37."""
+    """NaN for a word that is not a number; Python itself would take `3_7` for 37."""
     try:
         return math.nan if "_" in word else float(word)
     except ValueError:

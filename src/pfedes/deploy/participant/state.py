@@ -87,7 +87,7 @@ class ParticipantState:
             write_atomically(path, str(secrets.randbits(63)).encode())
         text = read(path).decode(errors="replace")
         if not (text.isascii() and text.isdecimal()):
-            raise DamageError(f"{path} is damaged: it is no number")
+            raise DamageError(f"{path} is damaged: it is not a number")
         return int(text)
 
     def write_config(self, config: Config) -> None:
