@@ -209,6 +209,8 @@ def test_a_seed_of_ones_own_is_kept_and_nobody_elses(tmp_path: Path) -> None:
     assert guest_of(tmp_path, config, own_seed=True).seat.own_seed() == seed
     plain = guest_of(tmp_path, config)
     assert enrolled(plain, config)["reason"] == "refused"
+    place.unlink()
+    assert enrolled(guest_of(tmp_path, config, own_seed=True), config)["reason"] == "refused"
     place.write_text("x")
     with pytest.raises(DamageError, match=r"own\.seed is damaged"):
         plain.seat.own_seed()

@@ -199,7 +199,8 @@ def _privacy(run: "Run", summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         return summed
     ended = [("ended", "the budget is spent")] if "ended" in summary else []
     simulated = not run.store.is_elsewhere
-    return [*summed, *privacy_facts(summary["privacy"], simulated=simulated), *ended]
+    facts = privacy_facts(summary["privacy"], run.config.privacy.metadata, simulated=simulated)
+    return [*summed, *facts, *ended]
 
 
 def _costs(summary: Mapping[str, Any], tasks: int) -> Iterator[tuple[str, str]]:

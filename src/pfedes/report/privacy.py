@@ -3,13 +3,21 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pfedes.core.context import Metadata
 from pfedes.privacy.config import PrivacyConfig
 
 SIMULATED = "that of a simulation: reproducible noise protects nobody"
 
 
+NOT_COVERED: Mapping[Metadata, str] = {
+    "all": "samples, losses and scores of each client, which leave as they are",
+    "scores": "scores of each client, which leave as they are",
+    "none": "who answered, and when",
+}
+
+
 def privacy_facts(
-    spent: Mapping[str, Any], *, simulated: bool = False
+    spent: Mapping[str, Any], metadata: Metadata, *, simulated: bool
 ) -> Iterator[tuple[str, str]]:
     """The figures of `summary["privacy"]`, for people."""
     limit = f" of {spent['limit']:g}" if spent["limit"] else ""
@@ -23,7 +31,7 @@ def privacy_facts(
         "noise on the mean",
         f"{spent['ratio']:.2f} times as long as the largest change of a client",
     )
-    yield "not covered", "metadata: counts, losses and scores leave as they are"
+    yield "not covered", NOT_COVERED[metadata]
     if simulated:
         yield "this noise", SIMULATED
 
@@ -40,4 +48,5 @@ def secure_sum_facts(privacy: PrivacyConfig, *, elsewhere: bool) -> Iterator[tup
         "protects from",
         "a coordinator that does not forge participants; from any, those who compared fingerprints",
     )
-    yield "not covered", "sizes, losses and scores, which leave as they are"
+    if not privacy.noisy:  # else it is said of epsilon already
+        yield "not covered", NOT_COVERED[privacy.metadata]

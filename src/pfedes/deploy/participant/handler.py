@@ -189,10 +189,10 @@ class ParticipantHandler:
                 "[privacy] differs from that of your kit: ask the coordinator for a new kit, "
                 "and read it before you join again"
             )
-        self._check_seed()
         self._terms = config  # as the coordinator has them, with its seed
         if self.participant.own_seed:
             config = config.model_copy(update={"seed": self.seat.own_seed()})
+        self._check_seed(config.seed)
         self.stop()
         self._worker = Worker(config.to_toml(), self.seat.clients.root)
         enrolling = Task("", self.participant.name, 0, 0, Payload())
@@ -208,14 +208,18 @@ class ParticipantHandler:
             warn_if_slow(config.precisions, device_of(self.participant.device))
         return answer
 
-    def _check_seed(self) -> None:
+    def _check_seed(self, seed: int) -> None:
         """Refuses another seed in the middle of a run: samples that were trained on would test."""
-        record, own = self.seat.record(), self.participant.own_seed
+        record = self.seat.record()
         if record is None or not record.run or record.finished:
             return
-        if self.seat.config.participants[0].own_seed != own:
-            was = str(not own).lower()
-            raise ConfigError(f"own_seed cannot change during a run, which began with {was}")
+        before = self.seat.config
+        is_own = self.participant.own_seed or before.participants[0].own_seed
+        if is_own and seed != before.seed:
+            raise ConfigError(
+                "own_seed cannot change during a run, and state/own.seed must be the one that it "
+                "began with"
+            )
 
     def _record_for(self, task: Task) -> ParticipantRecord:
         """Where it stands in the task's run, unless the task would go back there."""
