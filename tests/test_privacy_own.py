@@ -261,6 +261,7 @@ def test_check_tells_the_price_before_anybody_joins(
     federation.write_text(noisy("central").to_toml())
     assert cli.execute(["check", str(file), "--federation", str(federation)]) == 0
     shown = capsys.readouterr().out
+    assert "samples, loss, scores, zeros" in shown
     assert "up to 3 releases of each client" in shown
     assert "times as long as the largest change" in shown
     assert "the coordinator adds the noise" in shown

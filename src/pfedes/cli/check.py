@@ -72,6 +72,7 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
                 "classes": f"{len(held)} of {len(population.class_names)}: "
                 + ", ".join(population.class_names[label] for label in held),
                 "consents to": ", ".join(participant.methods),
+                "shares": ", ".join(participant.share) or "nothing beside the upload",
             }
         )
     )
