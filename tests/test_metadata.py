@@ -16,11 +16,12 @@ from pfedes.core.protocol import Failure, Reply, Scored, Task
 from pfedes.deploy.coordinator.terms import with_norm
 from pfedes.deploy.filter_rules import allowed_by
 from pfedes.deploy.participant.handler import ParticipantHandler, own_config
-from pfedes.errors import ConfigError, DamageError, MethodError
+from pfedes.errors import ConfigError, DamageError, MethodError, StoreError
 from pfedes.fleet.client_host import host_of
 from pfedes.fleet.messages import from_task
 from pfedes.fleet.serial import with_threads
 from pfedes.population.simulation import Simulation
+from pfedes.report.comparison import render_comparison
 from pfedes.results.closing import as_html, headline
 from pfedes.store.client_store import ClientStore
 from pfedes.watch.view import view_of
@@ -80,6 +81,9 @@ def test_what_is_not_told_is_unknown_and_the_rest_is_as_ever(metadata: str, tmp_
     assert ("withheld" in headline(run)) is not told
     assert "accuracy" in as_html(run)
     view_of(run)
+    if not told:
+        with pytest.raises(StoreError, match="its participants keep their scores"):
+            render_comparison([run, run], run.directory / "comparison.html")
     # A simulation knows all, and gives the same bits: clients count alike in both.
     config = alone(metadata)
     together = {

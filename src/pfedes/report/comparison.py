@@ -68,6 +68,8 @@ class Entry:
 
 def render_comparison(runs: "Sequence[Run]", page: Path) -> str:
     """The page that shows runs side by side. Links lead from where it will be to their reports."""
+    for run in runs:
+        run.known_accuracies()
     entries = sorted(_entries(runs), key=lambda entry: -(entry.mean("mean_accuracy") or 0))
     labels = _labels(entries)
     drawn = sorted(entries, key=lambda entry: -entry.validation)[:MOST_LINES]

@@ -206,7 +206,7 @@ class Run:
             The mean difference in accuracy with its 95 % interval.
 
         Raises:
-            StoreError: The runs do not have the same clients.
+            StoreError: The runs do not have the same clients, or clients keep their scores.
         """
         mine, theirs = (
             (sorted(run.manifest.clients), run.environment["data"], run.config.seed)
@@ -217,7 +217,21 @@ class Run:
                 f"{self.directory} and {other.directory} do not have the same clients: only runs "
                 "with equal data, partition and seed can be compared client by client"
             )
-        return difference([self.summary["accuracies"]], [other.summary["accuracies"]])
+        return difference([self.known_accuracies()], [other.known_accuracies()])
+
+    def known_accuracies(self) -> list[float]:
+        """Returns the accuracies of all clients, for a comparison.
+
+        Raises:
+            StoreError: Participants keep their scores to themselves.
+        """
+        if not self.manifest.scores:
+            raise StoreError(
+                f"{self.directory} cannot be compared: its participants keep their scores "
+                "(privacy.metadata = 'none')"
+            )
+        accuracies: list[float] = self.summary["accuracies"]
+        return accuracies
 
     @contextmanager
     def reading_rows(self) -> Iterator[None]:
