@@ -122,9 +122,13 @@ class Budget:
 
 def ratio(config: PrivacyConfig, numbers: int, uploads: int) -> float:
     """The length of the noise on the clients' mean change, over that of the longest change."""
-    if config.mode == "central":
-        return config.noise * math.sqrt(numbers) / uploads
-    return config.noise * math.sqrt(numbers / uploads)
+    match config.mode:
+        case "central":
+            return config.noise * math.sqrt(numbers) / uploads
+        case "distributed":  # each adds enough for all but one of `least`
+            return config.noise * math.sqrt(numbers / (uploads * (config.least - 1)))
+        case _:
+            return config.noise * math.sqrt(numbers / uploads)
 
 
 @dataclass(frozen=True)
