@@ -170,7 +170,7 @@ def test_what_cannot_be_summed_is_refused(
 
 def test_too_few_clients_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
     config = small(**SUMMED, partition__clients=2, partition__classes_per_client=5)
-    with pytest.raises(ConfigError, match=r"privacy\.least = 3.* asks 2 of 2"):
+    with pytest.raises(ConfigError, match=r"privacy\.least = 3.*selects 2 of 2"):
         Federation(config, out=tmp_path / "run").run()
     assert not (tmp_path / "run").exists()
 
