@@ -2,18 +2,25 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import SGD
 
 from commands import command, complaint
 from pages import Page
 from pfedes import Federation, Run, open_run
+from pfedes.audit import identification
 from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import CLASSES, Guessing, presence
+from pfedes.audit.clock import Clock
+from pfedes.audit.crafted import CRAFTED
 from pfedes.audit.guessing import most_telling
 from pfedes.audit.intervals import (
     Ranking,
@@ -23,16 +30,27 @@ from pfedes.audit.intervals import (
     resampled,
     share_of,
 )
+from pfedes.audit.membership import (
+    AREA,
+    MEMBERSHIP,
+    Candidates,
+    attempts_on_members,
+    caught,
+    mean_area,
+)
+from pfedes.audit.pixels import thief_of
 from pfedes.audit.releases import Sampler, attempt_on_noise
-from pfedes.audit.shadows import Shadow, Shadows, split
+from pfedes.audit.shadows import Shadow, Shadows, Stranger, extractor_of, split
 from pfedes.audit.sights import AS_SENT, BITS, SIGNS, Noise, numbers_sent, seen_by
 from pfedes.data import sources
-from pfedes.data.dataset import Dataset, Progress
+from pfedes.data.dataset import Dataset, Progress, silent
 from pfedes.data.sources import DataConfig
-from pfedes.privacy.encoding import Whole
+from pfedes.fleet.serial import with_threads
+from pfedes.population.simulation import Simulation
+from pfedes.privacy.encoding import Whole, flat
 from pfedes.privacy.noise import NoiseStream, gaussian
 from pfedes.results.findings import Finding, Situation
-from running import small
+from running import small, tiny
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference.md"
 SHADOWS = {
@@ -45,19 +63,33 @@ SHADOWS = {
 """A shadow client trains for one step of each phase."""
 
 
-def trained(method: str = "pfedes", **settings: object) -> Run:
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As an audit computes: by the run's threads, of which there is one by default."""
+    with with_threads(1):
+        yield
+
+
+def trained(method: str = "pfedes", out: str = "run", **settings: object) -> Run:
     config = small(method, **{**SHADOWS, "method__extractor_epochs": 1, **settings})
-    return Federation(config, out=Path("run")).run()
+    return Federation(config, out=Path(out)).run()
+
+
+def made_by(run: Run, cohorts: int) -> tuple[Shadows, list[Shadow]]:
+    shadows = Shadows(run)
+    return shadows, [shadow for number in range(cohorts) for shadow in shadows.cohort(number)]
+
+
+def usual_noise(made: Sequence[Shadow]) -> Noise:
+    return Noise(float(np.median([shadow.size for shadow in made])), 0.05, 0)
 
 
 def found_in(
-    run: Run, cohorts: int, looks: Sequence[str], situation: Situation = "as it is"
+    made: Sequence[Shadow], looks: Sequence[str], situation: Situation = "as it is"
 ) -> dict[str, Finding]:
     """What the attack on classes comes to, by what it looks at."""
-    shadows = Shadows(run)
-    made = [shadow for number in range(cohorts) for shadow in shadows.cohort(number)]
     learn, test = split(made)
-    noise = Noise(float(np.median([shadow.size for shadow in made])), 0.05, 0)
+    noise = usual_noise(made)
     known, seen = (seen_by(situation, part, noise) for part in (learn, test))
     views = zip(known.views(numbers_sent(learn)), seen.views(numbers_sent(test)), strict=True)
     guessing = Guessing(learn, test, 0)
@@ -70,7 +102,8 @@ def found_in(
 @pytest.mark.parametrize(("kind", "where"), [("InWeights", AS_SENT), ("InBits", BITS)])
 def test_a_planted_leak_is_found(kind: str, where: str) -> None:
     """180 shadow clients take the time: fewer are too few to tell."""
-    found = found_in(trained(f"leaky:{kind}"), 30, [where])
+    _, made = made_by(trained(f"leaky:{kind}"), 30)
+    found = found_in(made, [where])
     assert found[where].verdict == "leak"
     assert (found[where].value or 0) > 0.8
     assert abs((found[where].shuffled or 0) - 0.5) < 0.15
@@ -94,19 +127,97 @@ def shuffled_labels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("shuffled_labels")
 def test_shuffled_labels_give_nothing_away() -> None:
     """As long as the two above, for the same reason."""
-    found = found_in(trained(), 30, (AS_SENT, SIGNS, BITS))
+    shadows, made = made_by(trained(), 30)
+    found = found_in(made, (AS_SENT, SIGNS, BITS))
     verdicts = {name: finding.verdict for name, finding in found.items()}
     assert verdicts == dict.fromkeys((AS_SENT, SIGNS, BITS), "none found")
+    areas = [finding for finding in members_in(shadows, made) if finding.measure == AREA]
+    assert {finding.situation: finding.verdict for finding in areas} == dict.fromkeys(
+        ("as it is", "local noise", "secure sum"), "none found"
+    )
 
 
 @pytest.mark.repeat
 @pytest.mark.parametrize("situation", ["as it is", "local noise", "secure sum"])
 def test_the_same_with_more_clients_and_in_every_situation(situation: Situation) -> None:
-    found = found_in(
-        trained("leaky:InWeights", partition__clients=10, data__limit=200), 45, situation
-    )
+    run = trained("leaky:InWeights", partition__clients=10, data__limit=200)
+    _, made = made_by(run, 45)
+    found = found_in(made, (AS_SENT, SIGNS, BITS), situation)
     leaks = {name for name, finding in found.items() if finding.verdict == "leak"}
     assert leaks == ({AS_SENT} if situation == "as it is" else set())
+
+
+def members_in(shadows: Shadows, made: Sequence[Shadow]) -> list[Finding]:
+    return judged(list(attempts_on_members(shadows, made, usual_noise(made), 0, silent)))
+
+
+def learned_by_heart(
+    shadows: Shadows, simulation: Simulation, number: int, name: str, model: nn.Module
+) -> Shadow:
+    """A client whose extractor helps a model, which the attacker has, with its samples alone."""
+    train = simulation.population.client(name, model).train.batch(slice(None))
+    extractor = extractor_of(shadows, train.x, shadows.state.tensors)
+    optimiser = SGD(extractor.parameters(), lr=0.02, momentum=0.9)
+    for _ in range(30):
+        optimiser.zero_grad()
+        cross_entropy(model(extractor(train.x)), train.y).backward()
+        optimiser.step()
+    sent = flat(shadows.state.tensors)
+    change = flat(extractor.state_dict()) - sent
+    samples, size = len(train), float(np.linalg.norm(change))
+    return Shadow(
+        *(number, name, "cnn5", samples, samples, np.ones(10)),
+        *(sent, change, size, True, {}),
+    )
+
+
+def test_samples_learned_by_heart_are_found() -> None:
+    shadows = Shadows(trained())
+    torch.manual_seed(0)
+    public = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)).requires_grad_(False)
+    shadows.strangers.append(Stranger("public", public, np.ones(10)))
+    made = []
+    for number in range(2, 32, 3):
+        simulation = shadows.simulation(number)
+        for name in simulation.population.names:
+            made.append(learned_by_heart(shadows, simulation, number, name, public))
+    area, caught_, *_, in_sum, _ = members_in(shadows, made)
+    assert (area.verdict, area.situation) == ("leak", "as it is")
+    assert abs((area.shuffled or 0) - 0.5) < 0.1
+    assert caught_.verdict == "too few to tell"  # each client has two samples or so for testing
+    assert (in_sum.verdict, in_sum.situation) == ("none found", "secure sum")
+
+
+def test_members_by_hand() -> None:
+    one = Candidates(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, False, False]))
+    other = Candidates(np.array([0.0, 1.0]), np.array([True, False]))
+    assert mean_area([one, other])(np.array([1.0, 1.0])) == (0.75 + 0) / 2
+    assert mean_area([one, other])(np.array([3.0, 1.0])) == 0.75 * 3 / 4
+    # 300 others, of whom three may be above: the fourth highest is the limit.
+    scores, members = np.arange(400.0), np.arange(400) % 4 == 0
+    assert caught([Candidates(scores, members)])(np.ones(1)) == 1 / 100
+    scores[members] += 1000
+    assert caught([Candidates(scores, members)])(np.ones(1)) == 1
+
+
+def test_one_sample_is_found_unless_limits_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identification, "CANDIDATES", 10)
+    monkeypatch.setattr(identification, "TRIALS", 60)
+    shadows, _ = made_by(trained(), 1)
+    attempts = identification.attempts_on_samples(shadows, 0.05, Clock(60), silent)
+    found = {
+        finding.situation: finding
+        for finding in judged(list(attempts))
+        if finding.sees == identification.KNOWN
+    }
+    assert {finding.baseline for finding in found.values()} == {0.1}
+    assert {situation: finding.verdict for situation, finding in found.items()} == {
+        "as it is": "leak",
+        "local noise": "leak",
+        "secure sum": "leak",
+        "default limits": "none found",
+    }
+    assert found["as it is"].value == 1
 
 
 def test_few_clients_are_too_few_to_tell() -> None:
@@ -128,7 +239,10 @@ def test_few_clients_are_too_few_to_tell() -> None:
 
 def shadow(cohort: int, change: np.ndarray, samples: int = 1) -> Shadow:
     """One whose change says which class it has."""
-    return Shadow(cohort, "x", "cnn5", samples, change, np.zeros(10), change, 1.0, True, {})
+    return Shadow(
+        *(cohort, "x", "cnn5", samples, samples, change),
+        *(np.zeros(10), change, 1.0, True, {}),
+    )
 
 
 def test_a_secure_sum_shows_the_mean_by_samples() -> None:
@@ -277,10 +391,54 @@ def test_the_command_writes_a_file_and_a_section(audited: Path) -> None:
         assert f"Not shown: run/audit.json is {why}" in page.text
 
 
-def test_participants_with_own_data_have_no_shadows(tmp_path: Path) -> None:
-    from golden import tiny
+def test_of_a_secure_sum_only_sums_are_seen() -> None:
+    run = trained(privacy__secure_sum=True, partition__clients=3)
+    done = command("audit", "run", "--minutes", "0.02", "--json")
+    assert done.returncode == 0, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    numbers = {f["situation"] for f in findings if f["attack"] in ("identification", CRAFTED)}
+    assert numbers == {"secure sum", "default limits"}
+    # A summand says what its client's upload would have been, to the rounding of the sum.
+    plain = trained(partition__clients=3, out="plain")
+    (summed, *_), (sent, *_) = (Shadows(each).cohort(0) for each in (run, plain))
+    assert np.abs(summed.change - sent.change).max() < 1e-6
+    assert np.abs(sent.change).max() > 1e-5
 
-    run = Federation(tiny("images", "dense", train__rounds=1), out=tmp_path / "own").run()
+
+def test_a_thief_sees_the_sum_of_all_who_are_in_it() -> None:
+    shadows = Shadows(trained(partition__clients=4))
+    alone, summed = (thief_of(shadows, situation) for situation in ("as it is", "secure sum"))
+    assert len(summed.members) == 3
+    assert len(summed.known) > len(alone.known)
+    sent = alone.crafted(4)
+    changes = []
+    for name in summed.members:
+        alone.members = (name,)
+        changes.append(alone.change("x", sent))
+    total = summed.change("x", sent)
+    assert total is not None
+    parts = [change["conv1.weight"] for change in changes if change is not None]
+    assert len(parts) == 3
+    assert torch.allclose(total["conv1.weight"], torch.stack(parts).sum(0))
+    assert bool(total["conv1.weight"].any())
+    assert thief_of(shadows, "default limits").change("x", sent) is None
+
+
+@pytest.mark.parametrize("method", ["standalone", "fedkd", "fedproto"])
+def test_of_other_methods_what_can_be_tried_is(method: str) -> None:
+    config = tiny(method, runtime__report=False)
+    Federation(config, out=Path("run")).run()
+    done = command("audit", "run", "--minutes", "0.02", "--json")
+    assert done.returncode == 0, done.stderr
+    verdicts = {f["attack"]: f["verdict"] for f in json.loads(done.stdout)["findings"]}
+    assert verdicts[MEMBERSHIP] == verdicts[identification.IDENTIFICATION] == "not tried"
+    assert verdicts["mechanism"] == "none found"
+
+
+def test_participants_with_own_data_have_no_shadows(tmp_path: Path) -> None:
+    from golden import tiny as golden_tiny
+
+    run = Federation(golden_tiny("images", "dense", train__rounds=1), out=tmp_path / "own").run()
     done = command("audit", str(run.directory), "--json")
     assert done.returncode == 0, done.stderr
     verdicts = {f["attack"]: f["verdict"] for f in json.loads(done.stdout)["findings"]}

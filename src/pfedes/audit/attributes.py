@@ -17,7 +17,6 @@ from pfedes.results.findings import Situation
 
 CLASSES, ARCHITECTURE = "class presence", "architecture"
 AREA, RIGHT = "area under the ROC curve", "share of right guesses"
-NUMBERS_IN: tuple[Situation, ...] = ("as it is", "local noise", "secure sum")
 
 Pair = tuple[Look, Look]
 """What is seen of the clients to learn from, and of those to be attacked."""
@@ -27,6 +26,7 @@ def attempts_on(
     shadows: Sequence[Shadow],
     listed: Mapping[str, MetaSpec],
     noise: Noise,
+    situations: Sequence[Situation],
     seed: int,
     progress: Progress = silent,
 ) -> Iterator[AttackResult]:
@@ -42,7 +42,7 @@ def attempts_on(
     learned, tested = metadata_views(learn, listed), metadata_views(test, listed)
     for pair in zip(learned, tested, strict=True):
         yield from guessing.by("as it is", pair, alone)
-    done, of_all = len(learned), len(learned) + 3 * len(NUMBERS_IN)
+    done, of_all = len(learned), len(learned) + 3 * len(situations)
     progress("attacks", done, of_all)
     if len({len(shadow.change) for shadow in shadows}) > 1:
         yield AttackResult(
@@ -53,7 +53,7 @@ def attempts_on(
         why = "nothing but metadata leaves"
         yield AttackResult(CLASSES, "the numbers", "as it is", "", note=why)
         return
-    for situation in NUMBERS_IN:
+    for situation in situations:
         known, seen = (seen_by(situation, part, noise) for part in (learn, test))
         pairs = zip(known.views(numbers_sent(learn)), seen.views(numbers_sent(test)), strict=True)
         for pair in pairs:

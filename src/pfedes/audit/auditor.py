@@ -10,12 +10,15 @@ import numpy as np
 from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import ARCHITECTURE, CLASSES, attempts_on
 from pfedes.audit.clock import Clock
-from pfedes.audit.pixels import ON, REQUESTS, attempts_on_pixels
+from pfedes.audit.identification import attempts_on_samples
+from pfedes.audit.membership import attempts_on_members
+from pfedes.audit.pixels import REQUESTS, attempts_on_pixels, situations_of
 from pfedes.audit.releases import RELEASES, attempt_on_noise
 from pfedes.audit.shadows import Shadow, Shadows
 from pfedes.audit.sights import Noise
 from pfedes.data.dataset import Progress, silent
 from pfedes.fleet.allow_list import reply_spec
+from pfedes.fleet.serial import with_threads
 from pfedes.privacy.accounting import epsilon_of
 from pfedes.results.findings import Audit
 from pfedes.results.run import Run
@@ -26,7 +29,7 @@ NOISE = 0.05
 
 DELTA = 1e-5
 MOST_COHORTS = 90
-SHARE_OF_SHADOWS = 0.6
+SHARE_OF_SHADOWS = 0.5
 """Of the time, after which no further cohort begins."""
 
 SHARE_OF_THEFT, SHARE_OF_NOISE = 0.15, 0.1
@@ -44,7 +47,8 @@ def audit(
 
     A StoreError if the clients are not on this machine, or the run is not what it was.
     """
-    return _Auditor(run, Clock(minutes), progress).audit(cohorts)
+    with with_threads(run.config.runtime.threads):
+        return _Auditor(run, Clock(minutes), progress).audit(cohorts)
 
 
 class _Auditor:
@@ -105,11 +109,14 @@ class _Auditor:
             card = self.shadows.card(simulation, simulation.population.names[0])
             ctx = simulation.context(self.shadows.round)
             listed = reply_spec(simulation.method, card, ctx, over_network=True).meta
-            yield from attempts_on(made, listed, noise, seed, self.progress)
+            situations = self.shadows.situations
+            yield from attempts_on(made, listed, noise, situations, seed, self.progress)
         else:
             why = "participants bring data of their own: there are no other partitions of it"
             for attack in (CLASSES, ARCHITECTURE):
                 yield AttackResult(attack, "", "as it is", "", note=why)
+        yield from attempts_on_members(self.shadows, made, noise, seed, self.progress)
+        yield from attempts_on_samples(self.shadows, NOISE, self.clock, self.progress)
         yield from attempts_on_pixels(self.shadows, NOISE, self._requests(), self.progress)
         yield attempt_on_noise(seed, self._releases())
 
@@ -118,7 +125,9 @@ class _Auditor:
         if not self._each:
             return REQUESTS
         what = "crafted downloads in each situation"
-        return self.clock.as_many(REQUESTS, len(ON) * self._each, SHARE_OF_THEFT, what)
+        return self.clock.as_many(
+            REQUESTS, len(situations_of(self.shadows)) * self._each, SHARE_OF_THEFT, what
+        )
 
     def _releases(self) -> int:
         """The noise is only sampled as often as it should be where there is some time."""

@@ -5,13 +5,14 @@ weights over the change of its bias is what it saw. The coordinator of this atta
 hyper-parameters that suit it. What stops it is `[limits]` of a participant.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pfedes.config.limits import Limits
+from pfedes.core.aggregation import Tensors
 from pfedes.core.payload import Payload
 from pfedes.core.protocol import Failure, Reply, Task
 from pfedes.fleet.client_host import ClientHost
@@ -58,18 +59,45 @@ class Thief:
     """A coordinator that crafts extractors, and reads patches of pixels from what comes back."""
 
     def __init__(
-        self, host: ClientHost, victim: str, honest: Mapping[str, Tensor], own: Tensor
+        self,
+        host: ClientHost,
+        victim: str,
+        honest: Mapping[str, Tensor],
+        own: Tensor,
+        read: Callable[[Task, Reply], Tensors] | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
-        """`own` are patches of such pictures as the thief has itself, `honest` an extractor."""
+        """`own` are patches of such pictures as the thief has itself, `honest` an extractor.
+
+        `read` is how the change is read from an answer that is no plain upload. The thief sees the
+        victim's alone, or its sum with those of the clients `beside` it: then it robs them all.
+        """
         self.host = host
         self.victim = victim
         self.honest = dict(honest)
         self.own = own
-        self.known = not_flat(patches_of(host.population, victim))
+        self.read = read or _difference
+        self.members = (victim, *beside)
+        known = [patches_of(host.population, name) for name in self.members]
+        self.known = not_flat(torch.cat(known))
         self.rng = np.random.default_rng(0)
 
     def ask(self, run: str, tensors: Mapping[str, Tensor]) -> Reply | Failure:
-        return self.host.answer(Task(run, self.victim, 1, 0, Payload(dict(tensors))))
+        return self.host.answer(self._task(run, self.victim, tensors))
+
+    def change(self, run: str, tensors: Mapping[str, Tensor]) -> Change | None:
+        """The sum of the members' changes, who are asked for the same; None if one refuses."""
+        changes = []
+        for name in self.members:
+            task = self._task(run, name, tensors)
+            answer = self.host.answer(task)
+            if isinstance(answer, Failure):
+                return None
+            changes.append(self.read(task, answer))
+        return {key: torch.stack([each[key] for each in changes]).sum(0) for key in changes[0]}
+
+    def _task(self, run: str, name: str, tensors: Mapping[str, Tensor]) -> Task:
+        return Task(run, name, 1, 0, Payload(dict(tensors)))
 
     def crafted(self, units: int) -> dict[str, Tensor]:
         """Filters in random directions that answer to few patches of such pictures.
@@ -100,10 +128,10 @@ class Thief:
         """
         for number in range(requests):
             sent = self.crafted(units)
-            answer = self.ask(f"run{number}", sent)
-            if isinstance(answer, Failure):
+            found = self.change(f"run{number}", sent)
+            if found is None:
                 continue
-            change = seen({name: answer.payload.tensors[name] - sent[name] for name in sent})
+            change = seen(found)
             for weights, bias in zip(change["conv1.weight"], change["conv1.bias"], strict=True):
                 if abs(float(bias)) > 1e-9:
                     yield weights / bias
@@ -121,3 +149,8 @@ class Thief:
             if float(far.min()) < CLOSE:
                 found.add(int(far.argmin()))
         return len(found)
+
+
+def _difference(task: Task, answer: Reply) -> Change:
+    sent, tensors = task.download.tensors, answer.payload.tensors
+    return {name: tensors[name] - sent[name] for name in sent}

@@ -1,6 +1,7 @@
 """The attack with crafted downloads on a client of a run, without limits and with them."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -8,15 +9,14 @@ import torch
 from pfedes.audit.attempts import AttackResult
 from pfedes.audit.crafted import CONVENIENT, CRAFTED, NO_LIMITS, Change, Thief, patches_of
 from pfedes.audit.intervals import share_of
-from pfedes.audit.shadows import Forgetful, Shadows
+from pfedes.audit.shadows import Forgetful, Shadows, change_in
 from pfedes.audit.sights import Noise
-from pfedes.config import Config
+from pfedes.audit.suited import consent_to, population_of, suited
 from pfedes.config.limits import Limits
 from pfedes.core.shapes import is_image
 from pfedes.data.dataset import Progress
 from pfedes.fleet.client_host import host_of
 from pfedes.methods.pfedes import PFedES
-from pfedes.population.consent import Consent
 from pfedes.population.partitioned import PartitionedPopulation
 from pfedes.population.simulation import Simulation
 from pfedes.privacy.encoding import flat, moved_by
@@ -25,7 +25,7 @@ from pfedes.results.findings import Situation
 REQUESTS = 12
 GUESSES = 10  # times as many, for a steady share
 
-ON: tuple[Situation, ...] = ("as it is", "local noise", "default limits")
+LIMITED: Situation = "default limits"
 PATCHES = "share of filters that show a patch of a picture"
 
 
@@ -36,8 +36,9 @@ def attempts_on_pixels(
     if why := _why_not(shadows.base):
         yield AttackResult(CRAFTED, "patches of pixels", "as it is", PATCHES, note=why)
         return
-    for done, situation in enumerate(ON, 1):
-        thief = _thief(shadows, Limits() if situation == "default limits" else NO_LIMITS)
+    situations = situations_of(shadows)
+    for done, situation in enumerate(situations, 1):
+        thief = thief_of(shadows, situation)
         units = len(thief.honest["conv1.bias"])
         trials = units * requests
         guesses = thief.hits(thief.guessed(GUESSES * trials)) / GUESSES
@@ -54,7 +55,18 @@ def attempts_on_pixels(
             trials=trials,
             note="the coordinator chooses the hyper-parameters, too",
         )
-        progress("crafted downloads", done, len(ON))
+        progress("crafted downloads", done, len(situations))
+
+
+def situations_of(shadows: Shadows) -> tuple[Situation, ...]:
+    """Those of uploads, where there are enough clients for a sum, and a participant's limits."""
+    enough = len(shadows.base.population.names) > fewest_in_a_sum(shadows)  # one is the thief's
+    found = [each for each in shadows.situations if enough or each != "secure sum"]
+    return (*found, LIMITED)
+
+
+def fewest_in_a_sum(shadows: Shadows) -> int:
+    return shadows.base.config.privacy.least
 
 
 def _why_not(simulation: Simulation) -> str:
@@ -70,37 +82,31 @@ def _why_not(simulation: Simulation) -> str:
     return "" if len(population.names) > 1 else "the thief needs pictures of another client"
 
 
-def _thief(shadows: Shadows, limits: Limits) -> Thief:
-    simulation = _as_convenient(shadows.base, limits)
-    victim, other, *_ = simulation.population.names
+def thief_of(shadows: Shadows, situation: Situation) -> Thief:
+    """Against the first client; in a sum, as few as may be are beside it.
+
+    The thief has pictures like the last client's.
+    """
+    simulation = _as_convenient(shadows.base, Limits() if situation == LIMITED else NO_LIMITS)
+    victim, *others = simulation.population.names
     honest = {name: tensor.clone() for name, tensor in shadows.state.tensors.items()}
-    own = patches_of(simulation.population, other)
-    return Thief(host_of(simulation, Forgetful()), victim, honest, own)
+    own = patches_of(simulation.population, others[-1])
+    beside = others[: fewest_in_a_sum(shadows) - 1] if situation == "secure sum" else []
+    return Thief(
+        *(host_of(simulation, Forgetful()), victim, honest, own),
+        read=partial(change_in, simulation),
+        beside=beside,
+    )
 
 
 def _as_convenient(base: Simulation, limits: Limits) -> Simulation:
     """The run's clients under the settings that suit the attack, with these limits."""
-    config = base.config
-    chosen: dict[str, dict[str, float]] = {"train": {}, "method": {}}
-    for key, value in CONVENIENT.items():
-        section, name = key.split(".")
-        chosen[section][name] = value
-    changed: Config = config.model_copy(
-        update={
-            "train": config.train.model_copy(update=chosen["train"]),
-            "method": config.method.model_copy(update=chosen["method"]),
-            "participants": tuple(
-                person.model_copy(update={"limits": limits}) for person in config.participants
-            ),
-        }
-    )
-    population = base.population
-    if not isinstance(population, PartitionedPopulation):
-        return Simulation(changed)
-    simulation = Simulation(changed, data=population.dataset)
-    assert isinstance(simulation.population, PartitionedPopulation)
-    keys = config.method.model_dump(exclude={"name"})
-    simulation.population.consented = Consent((config.method.name,), keys, limits)
+    people = (person.model_copy(update={"limits": limits}) for person in base.config.participants)
+    config = suited(base.config, CONVENIENT).model_copy(update={"participants": tuple(people)})
+    if not isinstance(base.population, PartitionedPopulation):
+        return Simulation(config)
+    simulation = Simulation(config, data=base.population.dataset)
+    population_of(simulation).consented = consent_to(config, limits)
     return simulation
 
 

@@ -68,7 +68,7 @@ def seen_by(situation: Situation, shadows: Sequence[Shadow], noise: "Noise") -> 
         return Seen(np.array([noise(c, s) for c, s in zip(changes, sizes, strict=True)]), each)
     if situation == "secure sum":
         cohorts = np.array([shadow.cohort for shadow in shadows])
-        weights = np.array([shadow.samples for shadow in shadows], np.float64)
+        weights = np.array([shadow.weight for shadow in shadows])
         means = changes.copy()
         for cohort in np.unique(cohorts):
             members = cohorts == cohort
@@ -100,15 +100,12 @@ class Noise:
 def metadata_views(shadows: Sequence[Shadow], listed: Mapping[str, MetaSpec]) -> list[Look]:
     """The metadata that leave by the lists of a federation, and what simulations send besides."""
     classes = len(shadows[0].shares)
+    names = sorted(listed.keys() & shadows[0].meta.keys() - IDENTITY)  # keys of a sum are random
     rows = [
-        [
-            column
-            for name in sorted(listed.keys() - IDENTITY)
-            for column in _columns(shadow.meta[name], listed[name], classes)
-        ]
+        [column for name in names for column in _columns(shadow.meta[name], listed[name], classes)]
         for shadow in shadows
     ]
-    found = [Look(METADATA, np.array(rows), few=True)]
+    found = [Look(METADATA, np.array(rows), few=True)] if rows[0] else []
     flops = [_number(shadow.meta.get("flops")) / shadow.samples for shadow in shadows]
     return [*found, Look(COMPUTING, np.array(flops)[:, None], few=True)]
 

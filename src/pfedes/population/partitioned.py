@@ -68,9 +68,9 @@ class PartitionedPopulation(Population):
             name=name,
             architecture=self.architectures[name],
             model=self.untrained(name).to(self.device) if model is None else model,
-            train=self._samples(share.train),
-            val=self._samples(share.val),
-            test=self._samples(share.test),
+            train=self.samples_of(share.train),
+            val=self.samples_of(share.val),
+            test=self.samples_of(share.test),
         )
 
     def shorten(self, name: str, samples: int) -> None:
@@ -78,8 +78,16 @@ class PartitionedPopulation(Population):
         share = self.shares[name]
         part = min(1.0, samples / len(share.train))
         splits = (share.train, share.val, share.test)
-        self.shares[name] = Share(*(rows[: math.ceil(part * len(rows))] for rows in splits))
-        self.sizes[name] = len(self.shares[name].train)
+        self._deal(name, Share(*(rows[: math.ceil(part * len(rows))] for rows in splits)))
+
+    def hold(self, name: str, train: Rows) -> None:
+        """Lets a client train on these rows and no others."""
+        share = self.shares[name]
+        self._deal(name, Share(train, share.val, share.test))
+
+    def _deal(self, name: str, share: Share) -> None:
+        self.shares[name] = share
+        self.sizes[name] = len(share.train)
         self._known_cards.pop(name, None)
 
     def card(self, name: str, needs: Collection[str]) -> Card:
@@ -130,7 +138,8 @@ class PartitionedPopulation(Population):
             self._known_shapes[architecture] = parameters_of(model), head_of(model).in_features
         return self._known_shapes[architecture]
 
-    def _samples(self, rows: Rows) -> Samples:
+    def samples_of(self, rows: Rows) -> Samples:
+        """Any rows of the data set, as a client that held them would see them."""
         labels = torch.from_numpy(self.dataset.labels[rows])
         if not self.dataset.has_images:  # a size without contents: computing with it fails
             size = (len(rows), *self.dataset.images.shape[1:])
