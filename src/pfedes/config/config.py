@@ -86,7 +86,8 @@ class Config(Section):
     def metric(self) -> Metric:
         """What chooses the best round. Participants elsewhere tell how many were right alone."""
         elsewhere = self.federation.participants and not self.participants
-        return "accuracy" if elsewhere else self.evaluate.metric
+        hidden = elsewhere and not self.federation.measures
+        return "accuracy" if hidden else self.evaluate.metric
 
     @property
     def max_share(self) -> float:

@@ -35,6 +35,11 @@ class FederationConfig(Section):
         description="largest weight of one participant among three or more (and at most 4 "
         "medians); 1 = any",
     )
+    measures: bool = Field(
+        False,
+        description="whether participants also tell how often each class was called what, so that "
+        "evaluate.metric can choose; each must share 'measures'",
+    )
     max_message: int = Field(64, ge=1, le=2000, description="largest message, in MiB")
 
 

@@ -11,7 +11,7 @@ from pfedes.config.limits import Limits
 from pfedes.core.measures import Metric
 from pfedes.core.names import Name
 from pfedes.core.precision import Precision
-from pfedes.core.protocol import SHARES, Share
+from pfedes.core.protocol import BY_DEFAULT, Share
 from pfedes.data.tables import TableConfig, file_in, is_file
 from pfedes.errors import ConfigError, unknown
 from pfedes.files import at_home
@@ -67,8 +67,9 @@ class Participant(Section):
         description="keys of a method that change what leaves, with values other than the defaults",
     )
     share: tuple[Share, ...] = Field(
-        tuple(SHARES),
-        description="what may leave with an upload: samples (how many), loss, scores, zeros",
+        BY_DEFAULT,
+        description="what may leave with an upload: samples (how many), loss, scores, zeros; "
+        "measures (how often each class was called what) where federation.measures is true",
     )
     own_seed: bool = Field(
         False,

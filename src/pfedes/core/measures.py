@@ -54,6 +54,11 @@ class Tally:
     def correct(self) -> int:
         return sum(count for label, call, count in self.counts if label == call)
 
+    @property
+    def labels(self) -> set[int]:
+        """All classes that it speaks of."""
+        return {*self.held, *self.called, *(label for label, _ in self.areas)}
+
     @cached_property
     def held(self) -> Counter[int]:
         """How many samples there are of each class."""
@@ -125,6 +130,12 @@ class Measures:
 
     val: Tally
     test: Tally
+
+    def check_classes(self, count: int) -> None:
+        """Raises a WireError for a class that is not among so many."""
+        found = {label for tally in (self.val, self.test) for label in tally.labels}
+        if max(found, default=0) >= count:
+            raise WireError(f"measures of class {max(found)}, there are {count}")
 
     def to_text(self) -> str:
         return _MEASURES.dump_json(self).decode()

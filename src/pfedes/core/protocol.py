@@ -92,26 +92,39 @@ STAYS: Mapping[Metadata, frozenset[str]] = {
 }
 """What stays by `privacy.metadata`; unless that is "all", a method's own metadata stays, too."""
 
-Share = Literal["samples", "loss", "scores", "zeros"]
+MEASURES = "measures"
+"""What a message says of the scores class by class. A participant's stays, unless it shares it."""
+
+Share = Literal["samples", "loss", "scores", "zeros", "measures"]
 SHARES: Mapping[Share, frozenset[str]] = {
     "samples": frozenset({"samples"}),
     "loss": frozenset({"loss"}),
     "scores": frozenset(SCORES_META),
     "zeros": frozenset({"zeros"}),
+    "measures": frozenset({MEASURES}),
 }
 """The words of a participant's `share`, and the metadata that each lets leave."""
+
+BY_DEFAULT: tuple[Share, ...] = ("samples", "loss", "scores", "zeros")
+"""What a participant shares that says nothing else."""
 
 
 @dataclass(frozen=True)
 class Reply:
     """A client's answer to a task.
 
-    `measures` go beside the payload, on this machine or cluster alone: a participant keeps them.
+    `measures` go beside the payload, on this machine or cluster; a participant keeps them unless
+    it shares them.
     """
 
     client: str
     payload: Payload
     measures: Measures | None = None
+
+    def check_measures(self, classes: int) -> None:
+        """Raises a WireError for measures that are of other classes."""
+        if self.measures is not None:
+            self.measures.check_classes(classes)
 
     @property
     def scores(self) -> Scores | None:
@@ -146,6 +159,11 @@ class Scored:
 
     client: str
     scores: Scores
+
+    def check_measures(self, classes: int) -> None:
+        """Raises a WireError for measures that are of other classes."""
+        if self.scores.measures is not None:
+            self.scores.measures.check_classes(classes)
 
 
 class Fleet(Protocol):

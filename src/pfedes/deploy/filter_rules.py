@@ -5,8 +5,8 @@ from typing import Any
 from pfedes.config import Config
 from pfedes.config.participant import Participant
 from pfedes.core.payload import Max, TensorSpec
-from pfedes.core.protocol import SCORES_META
-from pfedes.deploy.participant.handler import own_config
+from pfedes.core.protocol import MEASURES, SCORES_META
+from pfedes.deploy.participant.handler import own_config, tells_measures
 from pfedes.deploy.sum_messages import masked_spec, opened_spec
 from pfedes.deploy.versions import TOLD
 from pfedes.fleet.allow_list import reply_spec, summand_size
@@ -24,6 +24,8 @@ def allowed_by(participant: Participant, terms: Config) -> dict[str, Any]:
     values = {*FRAME, *(f"up/{name}" for name in UNASKED)}
     if terms.privacy.metadata != "none":
         values |= SCORES_META.keys()
+    if tells_measures(participant, terms.federation):
+        values.add(MEASURES)
     consent = Consent(
         participant.methods, participant.consents, participant.limits, participant.share
     )

@@ -5,13 +5,10 @@ from typing import IO, Any, cast, get_args
 
 from pfedes.core.measures import Measures
 from pfedes.core.payload import Payload, Value, decode, encode, under, within
-from pfedes.core.protocol import SCORES_META, Failure, FailureCode, Reply, Scored, Task
+from pfedes.core.protocol import MEASURES, SCORES_META, Failure, FailureCode, Reply, Scored, Task
 from pfedes.core.scores import Scores
 from pfedes.core.wire import MetaSpec, WireSpec
 from pfedes.errors import DiskError, WireError
-
-MEASURES = "measures"
-"""What a message says between processes of one owner: a participant's stays there."""
 
 Message = dict[str, Any]
 Answer = Reply | Failure | Scored | DiskError

@@ -10,7 +10,7 @@ from pfedes.config.limits import Limits
 from pfedes.core.client import Card
 from pfedes.core.context import Context
 from pfedes.core.payload import Payload
-from pfedes.core.protocol import REPLY_META, SHARES, STAYS, Share
+from pfedes.core.protocol import BY_DEFAULT, MEASURES, REPLY_META, SHARES, STAYS, Share
 from pfedes.errors import ConfigError, WireError
 from pfedes.methods import METHODS
 from pfedes.methods.base import Method
@@ -23,7 +23,7 @@ class Consent:
     methods: tuple[str, ...]
     keys: Mapping[str, Any]
     limits: Limits
-    share: tuple[Share, ...] = tuple(SHARES)
+    share: tuple[Share, ...] = BY_DEFAULT
 
     def refusals(self, method: Method[Any], card: Card, ctx: Context) -> Iterator[str]:
         """Why a round that is asked for will not be done; nothing if it will."""
@@ -38,7 +38,7 @@ class Consent:
         for word in self._untold(method, card, ctx):
             yield (
                 f"no consent to {word!r} with an upload: participant.toml's share does not name "
-                f"it, and privacy.metadata = {ctx.metadata!r} demands it"
+                f"it, and {_demand(word, ctx)} demands it"
             )
         for bound in self.limits.bounds(method, card, ctx):
             if not bound.is_kept:
@@ -59,6 +59,8 @@ class Consent:
         demanded = REPLY_META.keys() - STAYS[ctx.metadata]
         if ctx.metadata == "all":
             demanded |= method.allowed(card, ctx).up.meta.keys()
+        if ctx.measures:
+            demanded |= {MEASURES}
         for word, names in SHARES.items():
             if word not in self.share and names & demanded:
                 yield word
@@ -80,6 +82,12 @@ class Consent:
             problem = error.errors()[0]
             key = ".".join(map(str, problem["loc"]))
             raise ConfigError(f"consents.{key}: {problem['msg']}") from None
+
+
+def _demand(word: Share, ctx: Context) -> str:
+    if word == MEASURES:
+        return "federation.measures = true"
+    return f"privacy.metadata = {ctx.metadata!r}"
 
 
 def _sends_no_more(wished: Method[Any], agreed: Method[Any], card: Card, ctx: Context) -> bool:

@@ -73,6 +73,7 @@ class Simulation:
             max_share=self.config.max_share,
             summed=self.config.privacy.summed,
             metadata=self.config.privacy.metadata,
+            measures=self.config.federation.measures,
         )
 
     def mechanism(self, key: Callable[[str], bytes] | None = None, run: str = "") -> Mechanism:
@@ -83,6 +84,11 @@ class Simulation:
     def _check_privacy(self) -> None:
         """Refuses what would be promised in vain, before anything is trained."""
         config, privacy, name = self.config, self.config.privacy, self.method.name
+        if config.federation.measures and privacy.metadata == "none":
+            raise ConfigError(
+                "federation.measures must be false with privacy.metadata = 'none': scores stay "
+                "with the participants"
+            )
         if not (privacy.noisy or privacy.secure_sum or privacy.metadata != "all"):
             return
         if not self.method.additive:

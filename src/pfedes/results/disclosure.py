@@ -11,7 +11,7 @@ from torch import Tensor
 from pfedes.core.client import Card
 from pfedes.core.context import Metadata
 from pfedes.core.payload import Max, Payload, TensorSpec, within
-from pfedes.core.protocol import Task
+from pfedes.core.protocol import MEASURES, Task
 from pfedes.core.shapes import ROWS, Shape
 from pfedes.core.wire import MetaSpec, WireSpec
 from pfedes.errors import DamageError
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pfedes.population.simulation import Simulation
 
 MOST_TENSORS = 60  # of one list that are shown
+
+CLASS_BY_CLASS = "how often each class was called what, and AUC"
+"""What leaves beside a reply where terms and participant say so."""
 
 OF_A_CARD = {
     "name": "its name",
@@ -105,7 +108,8 @@ def lists_of(
     down = simulation.method.allowed(card, ctx).down
     identity = dict.fromkeys(Task("", card.name, 1, 0, Payload()).identity(), "of the task")
     up = reply_spec(simulation.method, card, ctx, over_network=over_network)
-    return _direction(down, identity, card.shape), _direction(up, {}, card.shape)
+    beside = {MEASURES: CLASS_BY_CLASS} if over_network and ctx.measures else {}
+    return _direction(down, identity, card.shape), _direction(up, beside, card.shape)
 
 
 def _direction(spec: WireSpec, identity: Mapping[str, str], shape: Shape) -> Direction:

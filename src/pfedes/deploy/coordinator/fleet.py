@@ -10,7 +10,7 @@ import numpy as np
 from pfedes.config import Config
 from pfedes.core.client import Card
 from pfedes.core.payload import Payload
-from pfedes.core.protocol import Failure, Reply, Scored, Task
+from pfedes.core.protocol import MEASURES, Failure, Reply, Scored, Task
 from pfedes.core.wire import WireSpec
 from pfedes.deploy.coordinator.enrolment import Enrolment
 from pfedes.deploy.coordinator.layout import Layout
@@ -25,7 +25,7 @@ from pfedes.federation.listener import Listener
 from pfedes.federation.loop import Federation, uniform
 from pfedes.files import parse_json, read, write_atomically
 from pfedes.fleet.allow_list import reply_spec, summand_size
-from pfedes.fleet.messages import MEASURES, Answer, from_task, to_answer
+from pfedes.fleet.messages import Answer, from_task, to_answer
 from pfedes.formatting import counted
 from pfedes.population.simulation import Simulation
 from pfedes.results.run import Run, open_run
@@ -74,6 +74,7 @@ class FlareFleet:
         self._ask = ask
         self._beckon = beckon
         self._timeout = config.federation.timeout
+        self._measured = len(config.federation.classes) if config.federation.measures else 0
         run = begun(layout)
         enrolled = run.store.cards(run.manifest) if run is not None else []
         self._simulation = Simulation(config)
@@ -182,7 +183,7 @@ class FlareFleet:
                 self._miss(site, message)
                 log.warning("%s is not in the sum: %s", site, message.why)
                 continue
-            answer = _said(site, message)
+            answer = _said(site, message, self._measured)
             try:
                 if not isinstance(answer, Reply):
                     raise WireError(getattr(answer, "reason", "it answered something else"))
@@ -257,7 +258,7 @@ class FlareFleet:
         if isinstance(message, NoMessage):
             self._miss(site, message)
             return Failure(site, message.why, code="silent" if message.silent else "failed")
-        answer = _said(site, message)
+        answer = _said(site, message, self._measured)
         expected = Scored if kind == "score" else Reply
         return answer if isinstance(answer, expected | Failure) else _beside_the_point(site)
 
@@ -279,7 +280,7 @@ class FlareFleet:
         except WireError as error:
             self._final.add(site)
             return printable(str(error))
-        answer = _said(site, message)
+        answer = _said(site, message, self._measured)
         if isinstance(answer, Failure):
             if answer.code == REFUSED:
                 self._final.add(site)
@@ -292,12 +293,17 @@ class FlareFleet:
             return printable(f"unusable card: {error}")
 
 
-def _said(site: str, message: Payload) -> Reply | Failure | Scored:
-    """What a site says: it may be anything, and then it is that site's failure."""
+def _said(site: str, message: Payload, classes: int) -> Reply | Failure | Scored:
+    """What a site says: it may be anything, and then it is that site's failure.
+
+    `classes` is of how many it may bring measures; 0 = nobody asked for any.
+    """
     try:
-        if MEASURES in message.meta:
+        if MEASURES in message.meta and not classes:
             raise WireError("its answer holds measures that were not requested")
         answer, _ = to_answer(message)
+        if isinstance(answer, Reply | Scored):
+            answer.check_measures(classes)
     except WireError as error:
         return Failure(site, printable(f"unreadable answer: {error}"))
     if isinstance(answer, DiskError) or answer.client != site:

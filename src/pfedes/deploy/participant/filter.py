@@ -15,6 +15,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from torch import Tensor
 
 from pfedes.core.payload import Value
+from pfedes.core.protocol import MEASURES
 from pfedes.deploy.messages import to_payload, to_shareable
 from pfedes.deploy.sum_messages import UNCOUNTED
 from pfedes.errors import WireError
@@ -22,6 +23,7 @@ from pfedes.errors import WireError
 CARD, SIGNATURE = "up/card", "up/sum_signature"
 LONGEST = 1_000_000  # characters of metadata: a card may name every tensor of a model
 LONGEST_SIGNATURE = 1024  # characters
+LENGTHS = {CARD: LONGEST, MEASURES: LONGEST, SIGNATURE: LONGEST_SIGNATURE}
 LONGEST_TEXT = 128  # of every other value: names, digests, versions
 LONGEST_LIST = 10_000  # numbers: versions, or classes with their counts
 LARGEST = 2**80
@@ -48,7 +50,7 @@ class OnlyAgreed(Filter):  # type: ignore[misc]  # FLARE has no types
         if foreign := set(payload.meta) - self.values:
             raise WireError(f"{min(foreign)} is not on the list of what may leave")
         for name, value in payload.meta.items():
-            longest = {CARD: LONGEST, SIGNATURE: LONGEST_SIGNATURE}.get(name, LONGEST_TEXT)
+            longest = LENGTHS.get(name, LONGEST_TEXT)
             if not _is_short(value, longest):
                 raise WireError(f"{name} is longer than anything that may leave under that name")
         for name, tensor in payload.tensors.items():

@@ -20,6 +20,7 @@ from pfedes.core.measures import Metric
 from pfedes.core.payload import Payload, under
 from pfedes.core.protocol import (
     LAST_ROUND,
+    MEASURES,
     REPLY_META,
     STAYS,
     Failure,
@@ -35,7 +36,7 @@ from pfedes.deploy.participant.sum_part import Identity, SumPart
 from pfedes.deploy.sum_messages import MASK, OPEN, asked_for
 from pfedes.deploy.versions import check_versions, own_versions
 from pfedes.errors import ConfigError, DamageError, DiskError, PfedesError, StoreError, WireError
-from pfedes.fleet.messages import MEASURES, Answer, from_answer, to_task
+from pfedes.fleet.messages import Answer, from_answer, to_task
 from pfedes.fleet.workers import Worker, insist
 from pfedes.methods import METHODS
 from pfedes.models.precision_speed import warn_if_slow
@@ -49,7 +50,7 @@ REFUSED: FailureCode = "refused"
 TOLD: frozenset[FailureCode] = frozenset({"missing base", REFUSED})
 """All that a coordinator hears of a failure, or that it is one: its text may name files or data."""
 
-AMONG_PROCESSES = {"log", "code", MEASURES}
+AMONG_PROCESSES = {"log", "code"}
 """What a message between processes says, and none that leaves."""
 
 LONGEST = 2**18
@@ -309,8 +310,16 @@ class ParticipantHandler:
             log.warning("no answer: %s", answer.reason)
             answer = replace(answer, reason=answer.code if answer.code in TOLD else "failed")
         payload = from_answer(answer, "")
-        kept = {key: value for key, value in payload.meta.items() if key not in AMONG_PROCESSES}
+        stays = set(AMONG_PROCESSES)
+        if not tells_measures(self.participant, self.agreed):
+            stays.add(MEASURES)
+        kept = {key: value for key, value in payload.meta.items() if key not in stays}
         return Payload(payload.tensors, kept)
+
+
+def tells_measures(participant: Participant, agreed: FederationConfig) -> bool:
+    """Whether measures class by class leave: only if both the terms and the participant say so."""
+    return agreed.measures and MEASURES in participant.share
 
 
 def _accepted(record: ParticipantRecord, version: int, scores: Scores) -> ParticipantRecord:
