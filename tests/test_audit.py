@@ -382,13 +382,13 @@ def test_the_command_writes_a_file_and_a_section(audited: Path) -> None:
     assert CLASSES in table.column("attack")
     # What comes from a stranger is refused in a line, and the rest of the page is there.
     for text, why in (
-        (b"{}", "damaged"),
+        (b"{}", "is damaged"),
         (json.dumps({**tree, "run": "x"}).encode(), "belongs to another run"),
     ):
         (audited / "audit.json").write_bytes(text)
         assert command("report", str(audited)).returncode == 0
         page = Page((audited / "report.html").read_text())
-        assert f"Not shown: run/audit.json is {why}" in page.text
+        assert f"Not shown: run/audit.json {why}" in page.text
 
 
 def test_of_a_secure_sum_only_sums_are_seen() -> None:
