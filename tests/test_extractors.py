@@ -172,17 +172,21 @@ def test_image_sizes_and_lengths_may_differ_and_all_else_is_reported() -> None:
     images = [card("a", 1, 28, 28), card("b", 3, 32, 32), card("c", 3, 64, 48), card("d", 3, 9, 9),
               card("e", 1, 28, 28), card("f", 3, 100), card("g", 3)]  # fmt: skip
     problems = method.check(images, ctx)
+    most = "but those of most clients are images with 3 channels"
     assert [(p.client, p.what) for p in problems] == [
-        ("a", "its inputs are images with 1 channel, those of most are images with 3 channels"),
-        ("e", "its inputs are images with 1 channel, those of most are images with 3 channels"),
-        ("f", "its inputs are signals with 3 channels, those of most are images with 3 channels"),
-        ("g", "its inputs are rows of 3 numbers, those of most are images with 3 channels"),
+        ("a", f"its inputs are images with 1 channel, {most}"),
+        ("e", f"its inputs are images with 1 channel, {most}"),
+        ("f", f"its inputs are signals with 3 channels, {most}"),
+        ("g", f"its inputs are rows of 3 numbers, {most}"),
     ]
     remedy = "all clients share one extractor: bring all inputs to images with 3 channels"
     assert {p.remedy for p in problems} == {remedy}
     assert method.check([card("a", 2, 10), card("b", 2, 99)], ctx) == []
     (problem,) = method.check([card("a", 7), card("b", 7), card("c", 1)], ctx)
-    assert problem.what == "its inputs are rows of 1 number, those of most are rows of 7 numbers"
+    assert (
+        problem.what
+        == "its inputs are rows of 1 number, but those of most clients are rows of 7 numbers"
+    )
     assert method.check([], ctx) == []
 
 
@@ -498,7 +502,10 @@ def test_a_custom_extractor_must_be_the_same_for_all() -> None:
     cards = [card("a", 3, 8, 8), card("b", 3, 8, 9), card("c", 1, 12, 8)]
     (problem,) = PFedES(extractor=f"{HERE}:only_rows").check(cards, context())
     assert problem.client == "b"
-    assert problem.what == "its inputs are of shape [3, 8, 9], those of most are of shape [3, 8, 8]"
+    assert (
+        problem.what
+        == "its inputs are of shape [3, 8, 9], but those of most clients are of shape [3, 8, 8]"
+    )
     assert PFedES(extractor=f"{HERE}:fine").check(cards, context()) == []
 
 
