@@ -83,6 +83,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     # Only xdist runs the tests of a group one right after another.
     if "PYTEST_XDIST_WORKER" in os.environ:

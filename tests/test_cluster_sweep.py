@@ -215,6 +215,7 @@ def test_data_is_sent_once_to_a_machine_that_lacks_it(
         assert not list((tmp_path / "own").glob("received-*"))
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_cell_by_cell_without_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.toml").write_text(common(rounds=1).to_toml())
 

@@ -135,6 +135,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_interrupted_and_repeated(tmp_path: Path) -> None:
+    """Three commands, each with the processes of its cells, take the time."""
     (tmp_path / "c.toml").write_text(common(train__rounds=6).to_toml())
     words = ["compare", "c.toml", "--methods", "standalone,lg_fedavg", "--out", "o"]
     for kind, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):

@@ -326,6 +326,7 @@ def load():
 
 
 def test_vanished_data_and_a_full_disk_cost_a_round_and_no_more(tmp_path: Path) -> None:
+    """Three training processes, one after another, take the time."""
     (tmp_path / "mine.py").write_text(VANISHING.replace("{own}", str(OWN)))
     mounted = tmp_path / "mounted"
     mounted.touch()

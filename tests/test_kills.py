@@ -28,6 +28,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_stopped_run_continues_as_if_nothing_had_happened(
     kind: signal.Signals, times: int, straight: dict[str, Any], tmp_path: Path
 ) -> None:
+    """An interpreter that imports torch takes the time."""
     directory = tmp_path / "run"
     run = Started(directory, CONFIG)
     run.wait_for_round(times)

@@ -221,6 +221,7 @@ def test_patience_waits_for_the_metric(tmp_path: Path) -> None:
     assert run.manifest.round == best + 2 < 6
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_a_comparison_shows_the_measures(trap: Run, tmp_path: Path) -> None:
     done = command(
         *("compare", str(trap.directory / "config.toml"), "--methods", "pfedes"),

@@ -90,6 +90,7 @@ def test_it_is_stopped_and_continues(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.usefixtures("cells_here")
 def test_a_run_that_fails_is_named_and_the_others_continue(tmp_path: Path) -> None:
     broken = Setting("standalone", options=(("data.source", "folder:nowhere"),))
     stage = Stage("first", "", SMOKE, lambda _: [broken, Setting("fd")])

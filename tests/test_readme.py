@@ -9,6 +9,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def test_the_python_example() -> None:
+    """Two runs of the default configuration take the time."""
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -126,6 +126,7 @@ class Assassin(Listener):
 
 
 def test_killed_workers_change_nothing(tmp_path: Path) -> None:
+    """Four workers, two of them in the place of others, take the time."""
     settings = {**SETTINGS, "train__rounds": 1}
     straight = result(Federation(small(**settings), out=tmp_path / "straight").run())
     assassin = Assassin()
@@ -158,6 +159,7 @@ class Deadly(Standalone):
 def test_a_client_that_kills_its_worker_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Four workers that import torch take the time."""
     (tmp_path / "deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(str(tmp_path))
     run = Federation(working(2, "deadly:Deadly", train__rounds=1), out=tmp_path / "run").run()
@@ -171,6 +173,7 @@ def test_a_client_that_kills_its_worker_fails_alone(
 
 
 def test_workers_die_with_their_parent(tmp_path: Path) -> None:
+    """A command and four workers that import torch take the time."""
     straight = result(Federation(small(**SETTINGS), out=tmp_path / "straight").run())
     (tmp_path / "c.toml").write_text(working(2).to_toml())
     begin = ["run", "c.toml", "--out", "run", "--quiet"]
@@ -190,6 +193,7 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_the_workers_too(tmp_path: Path) -> None:
+    """A command and two workers that import torch take the time."""
     (tmp_path / "c.toml").write_text(working(2).to_toml())
     process = subprocess.Popen(
         [sys.executable, "-m", "pfedes", "run", "c.toml", "--out", "run"],
