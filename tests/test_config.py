@@ -175,7 +175,16 @@ def test_a_custom_method_must_be_there(tmp_path: Path, monkeypatch: pytest.Monke
         configure(method="mine_own:NoMethod")  # lying in the present directory is not enough
     monkeypatch.syspath_prepend(str(tmp_path))
     for name, message in [
-        ("nowhere_at_all:X", "cannot be imported: No module named 'nowhere_at_all'"),
+        (
+            "nowhere_at_all:X",
+            "cannot be imported: No module named 'nowhere_at_all'; install it, or name its "
+            "directory in PYTHONPATH",
+        ),
+        (
+            "pfedes:Standalone",
+            "its StandaloneConfig allows no name but 'standalone'; declare "
+            "'name: str = \"pfedes:Standalone\"' there",
+        ),
         ("mine_own:Y", "cannot be imported: module 'mine_own' has no attribute 'Y'"),
         ("mine_own:NoMethod", "is not a subclass of pfedes.Method"),
         ("mine_own:value", "is not a subclass of pfedes.Method"),

@@ -78,9 +78,18 @@ class Renames(Own):
         return Upload(0.0, {"change": torch.zeros(2)})
 
 
+class Shapes(Own):
+    """Lists a shape in the place of a form."""
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        shape: Any = (2,)
+        return Wire(WireSpec((required({"change": shape}),)), WireSpec())
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
+        (Shapes, "allowed() lists the tensor 'change' as (2,): it must be a TensorSpec"),
         (Declares, "metadata 'accuracy' is reserved for the round loop"),
         (Renames, "tensor 'change' is not in the download: override change()"),
     ],

@@ -114,6 +114,11 @@ def imported(kind: str, name: str) -> Any:
     module, attribute = _parts(name)
     try:
         return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{kind} {name!r} cannot be imported: {said(error)}; install it, or name its directory "
+            "in PYTHONPATH"
+        ) from None
     except Exception as error:  # importing runs the module, which may raise anything
         raise ConfigError(f"{kind} {name!r} cannot be imported: {said(error)}") from None
 

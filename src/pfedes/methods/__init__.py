@@ -1,7 +1,7 @@
 """The methods, by name, and all that the author of a method needs in one import."""
 
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from pfedes import imports
 from pfedes.core.client import Card, Client
@@ -19,6 +19,7 @@ from pfedes.core.training import (
 )
 from pfedes.core.wire import Labels, WireSpec, required
 from pfedes.errors import ConfigError, unknown
+from pfedes.formatting import listed
 from pfedes.imports import imported
 from pfedes.methods.base import Method, MethodConfig, Problem, Received, Upload, Wire, averaged
 from pfedes.methods.fd import FD
@@ -153,4 +154,10 @@ def _own(name: str) -> type[Method[Any]]:
     found = imported("method", name)
     if not (isinstance(found, type) and issubclass(found, Method) and hasattr(found, "Config")):
         raise ConfigError(f"method {name!r} is not a subclass of pfedes.Method with a Config")
+    names = get_args(found.Config.model_fields["name"].annotation)
+    if names and name not in names:
+        raise ConfigError(
+            f"method {name!r}: its {found.Config.__name__} allows no name but "
+            f"{listed(list(map(repr, names)), 1)}; declare 'name: str = \"{name}\"' there"
+        )
     return found

@@ -38,14 +38,14 @@ class MethodConfig(Section):
     become keys of `[method]`, options of `--set method.KEY` and lines of `pfedes config`.
 
     Attributes:
-        name: The name of the method in configurations and run directories.
+        name: The name of the method in configurations and run directories: `module:Class`, or a
+            plain name for a class that only a notebook or a script uses.
 
     Example:
-        >>> from typing import Literal
         >>> from pydantic import Field
         >>> from pfedes import MethodConfig
         >>> class MineConfig(MethodConfig):
-        ...     name: Literal["mine"] = "mine"
+        ...     name: str = "my_module:Mine"
         ...     keep: float = Field(0.5, ge=0, le=1, description="rho, the share that stays")
         >>> MineConfig(keep=0.25).keep
         0.25

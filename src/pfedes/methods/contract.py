@@ -5,11 +5,11 @@ from typing import Any
 
 from pfedes.core.client import Card
 from pfedes.core.context import Context
-from pfedes.core.payload import State
+from pfedes.core.payload import State, TensorSpec
 from pfedes.core.protocol import RESERVED_META, Task
 from pfedes.core.wire import WireSpec
 from pfedes.errors import MethodError
-from pfedes.methods.base import Method
+from pfedes.methods.base import Method, Wire
 from pfedes.privacy.encoding import MOST_NUMBERS
 
 
@@ -17,6 +17,7 @@ def check_contract(method: Method[Any], cards: Sequence[Card], ctx: Context) -> 
     """Raises a MethodError if the method's allow-lists contradict what the loop does with them."""
     for card in cards:
         wire = method.allowed(card, ctx)
+        _check_forms(method, wire)
         check_metadata(method, wire.up.meta)
         if method.averages_parameters and type(method).change is Method.change:
             _check_change(method, wire.up, wire.down)
@@ -48,6 +49,20 @@ def check_metadata(method: Method[Any], meta: Iterable[str]) -> None:
             f"{method.name}: metadata {name!r} is reserved for the round loop: "
             "choose another name in allowed() and client_round()"
         )
+
+
+def _check_forms(method: Method[Any], wire: Wire) -> None:
+    """A shape is easily written where its form belongs."""
+    groups = [*wire.down.groups, *wire.up.groups]
+    listed: list[tuple[str, object]] = [
+        entry for group in groups for option in group.options for entry in option.items()
+    ]
+    for name, form in listed:
+        if not isinstance(form, TensorSpec):
+            raise MethodError(
+                f"{method.name}: allowed() lists the tensor {name!r} as {form!r:.40}: "
+                "it must be a TensorSpec, such as TensorSpec((3, 5))"
+            )
 
 
 def _check_change(method: Method[Any], up: WireSpec, down: WireSpec) -> None:
