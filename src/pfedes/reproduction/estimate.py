@@ -5,9 +5,11 @@ measured once, and time grows with the samples that a client sees.
 """
 
 import json
+import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -58,7 +60,8 @@ class Estimator:
         missing = {name: config for name, config in kinds.items() if name not in self._known}
         for done, (name, config) in enumerate(missing.items()):
             progress("measuring what the runs take", done, len(missing))
-            self._known[name] = _measured(config)
+            with _unheard():
+                self._known[name] = _measured(config)
         progress("measuring what the runs take", len(missing), len(missing))
 
     def seconds(self, cell: Cell) -> float:
@@ -125,6 +128,17 @@ class _Kind:
             state=self.state,
             evaluations=self.evaluations,
         )
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """The runs themselves will warn of their partitions."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _measured(config: Config) -> _Kind:
