@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import heart
 from commands import command, complaint
-from exported import elsewhere
+from exported import elsewhere, needs_onnx, snippets
 from pfedes import Config, Federation, PersonalModel, configure, open_run
 from pfedes.config import stored_config
 from pfedes.config.federation import FederationConfig
@@ -29,6 +29,7 @@ from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess, can
 from pfedes.data.tables import TableConfig, columns_of, fitted, read_table
 from pfedes.errors import ConfigError, DamageError, DataError, PfedesError
 from pfedes.export.model_files import export_model
+from pfedes.export.onnx import TOLERANCE
 from pfedes.population.own_data import own_data
 from pfedes.population.participants import Participants
 from pfedes.population.simulation import Simulation
@@ -352,6 +353,20 @@ print(json.dumps(predict_rows("rows.csv", model=load(network=deep(2, (width,))))
     assert "cp: '9' is not a known category" in found[0][2]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "| cp | 1, 2, 3, 4 | one 0 or 1 each" in card
+
+
+@needs_onnx
+def test_onnx_takes_raw_columns(model: PersonalModel, tmp_path: Path) -> None:
+    """The exporter takes seconds."""
+    export_model(model, tmp_path / "model", onnx=True)
+    table = heart.rows(1)
+    table[0] |= {"cp": "9", "age": "500"}
+    rows = heart.write(tmp_path / "model" / "rows.csv", table, sorted(FEATURES))
+    code = snippets(tmp_path / "model")[1] + "\nprint(probabilities.tolist())"
+    found = json.loads(elsewhere(code, tmp_path / "model"))
+    for row, chances in zip(model.predict([rows]), found, strict=True):
+        assert max(chances) == pytest.approx(row.probability, abs=TOLERANCE)
+        assert model.class_names[chances.index(max(chances))] == row.label
 
 
 def test_the_stored_preprocessing_is_the_one_that_is_used(run: Path, tmp_path: Path) -> None:

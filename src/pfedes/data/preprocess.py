@@ -169,6 +169,22 @@ class Preprocess:
             raise ValueError(f"row {chosen[row] + 1}: a number is too large")
         return inputs, remarks
 
+    def raw(self, table: Columns) -> NDArray[np.float64]:
+        """What model.onnx takes: the numbers as they are, then the place of each level.
+
+        NaN is a missing number; the place after the last level is everything unknown. Raises as
+        `encode` does.
+        """
+        self.matched(table)
+        columns: list[list[float]] = []
+        for column in self.numbers:
+            values = [self._value(column, w, n) for n, w in enumerate(table[column.name], 1)]
+            columns.append([math.nan if value is None else value for value in values])
+        for choice in self.categories:
+            words = enumerate(table[choice.name], 1)
+            columns.append([float(self._level(choice, word, row)[0]) for row, word in words])
+        return np.array(columns, np.float64).T
+
     def _value(self, column: NumberColumn, word: str, row: int) -> float | None:
         if is_missing(word, self.missing):
             if column.fill is None:

@@ -71,7 +71,8 @@ def export_model(
             from pfedes.export.onnx import write_onnx
 
             progress("writing ONNX", 0, 1)
-            difference = write_onnx(plain, personal.prepare, noise, work / "model.onnx")
+            place = work / "model.onnx"
+            difference = write_onnx(plain, personal.prepare, noise, place, personal.table)
             progress("writing ONNX", 1, 1)
         _write(work / "README.md", card(personal, SAMPLES, difference).encode())
     return directory

@@ -1,6 +1,7 @@
 """A client's model as an ONNX file: inputs in, probabilities out, the same as PyTorch's."""
 
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pfedes.core.samples import Normaliser, Preparation
+from pfedes.data.preprocess import Preprocess
 from pfedes.errors import ConfigError, ModelError
 from pfedes.export.model import NearestPrototype
 
@@ -44,6 +46,48 @@ class Whole(nn.Module):
         return logits.softmax(dim=1), logits
 
 
+class WholeOfColumns(nn.Module):
+    """A model that takes the columns of a table: `Preprocess.encode` in operations of ONNX."""
+
+    def __init__(self, model: nn.Module, prepare: Preparation, table: Preprocess) -> None:
+        super().__init__()
+        self.whole = Whole(model, prepare)
+        self.sizes = [len(category.levels) for category in table.categories]
+        self.numbers = len(table.numbers)
+        known = [(n.mean, n.std, math.nan if n.fill is None else n.fill) for n in table.numbers]
+        self.learned: Tensor
+        self.register_buffer("learned", torch.tensor(known, dtype=torch.float64).reshape(-1, 3).T)
+
+    def forward(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        parts = []
+        if self.numbers:
+            mean, std, fill = self.learned
+            numbers = columns[:, : self.numbers]
+            parts.append((torch.where(numbers.isnan(), fill, numbers) - mean) / std)
+        for place, size in enumerate(self.sizes, self.numbers):
+            levels = torch.arange(size, dtype=torch.float64)
+            hot = (columns[:, place : place + 1] == levels).double()
+            parts += [hot, 1 - hot.sum(dim=1, keepdim=True)]
+        found: tuple[Tensor, Tensor] = self.whole(torch.cat(parts, dim=1).float())
+        return found
+
+
+def columns_of_noise(table: Preprocess, count: int) -> Tensor:
+    """Rows with missing numbers and unknown levels among them."""
+    draw = torch.Generator().manual_seed(0)
+    parts = []
+    for number in table.numbers:
+        values = number.mean + number.std * torch.randn(count, generator=draw, dtype=torch.float64)
+        if number.fill is not None:
+            values[::5] = math.nan
+        parts.append(values)
+    parts += [
+        torch.randint(-1, len(category.levels) + 1, (count,), generator=draw).double()
+        for category in table.categories
+    ]
+    return torch.stack(parts, dim=1)
+
+
 class Spelled(NearestPrototype):
     """Distances by operations that ONNX has."""
 
@@ -56,19 +100,34 @@ def check_extra() -> None:
         raise ConfigError("--onnx needs the extra 'onnx': pip install 'pfedes[onnx]'")
 
 
-def write_onnx(plain: nn.Module, prepare: Preparation, inputs: Tensor, path: Path) -> float:
-    """Writes the file and compares it with PyTorch; returns the largest difference found."""
+def write_onnx(
+    plain: nn.Module,
+    prepare: Preparation,
+    inputs: Tensor,
+    path: Path,
+    table: Preprocess | None = None,
+) -> float:
+    """Writes the file and compares it with PyTorch; returns the largest difference found.
+
+    The model of a `table` takes its columns, and `inputs` say only how many rows are compared.
+    """
     written = plain
     if isinstance(plain, NearestPrototype):
         written = Spelled(plain.model, plain.labels)
         written.prototypes = plain.prototypes
-    whole = Whole(plain, prepare).eval()
+    if table is not None:
+        whole: nn.Module = WholeOfColumns(plain, prepare, table).eval()
+        to_write: nn.Module = WholeOfColumns(written, prepare, table).eval()
+        inputs, name = columns_of_noise(table, len(inputs)), "columns"
+    else:
+        whole, to_write = Whole(plain, prepare).eval(), Whole(written, prepare).eval()
+        name = "pixels" if whole.pixels else "numbers"
     with _quietly():
         torch.onnx.export(
-            Whole(written, prepare).eval(),
+            to_write,
             (inputs[:2],),
             path,
-            input_names=["pixels" if whole.pixels else "numbers"],
+            input_names=[name],
             output_names=["probabilities", "logits"],
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             dynamo=True,
