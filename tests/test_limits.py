@@ -1,6 +1,7 @@
 """What a participant does not let a coordinator ask for, and the theft that this stops."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,18 @@ def refusals(limits: Limits | None = None, **settings: Any) -> list[str]:
 def test_what_no_federation_needs_is_refused_by_default(settings: dict[str, Any], why: str) -> None:
     assert refusals(**settings) == [why]
     assert refusals(NONE, **settings) == []
+
+
+@pytest.mark.parametrize(("method", "key"), [("pfedes", "width"), ("fedmrl", "representation")])
+def test_what_would_fill_the_memory_is_refused_before_it_is_made(method: str, key: str) -> None:
+    settings = {f"method.{key}": 10**12}
+    config = configure(OWN / "federation.toml", method=method, settings=settings)
+    simulation = limited(config, NONE, "ada")
+    consent = Consent((method,), {}, Limits())
+    card = simulation.population.card("ada", simulation.method.needs)
+    card = replace(card, shape=(3, 32, 32))  # a CNN takes no smaller ones
+    first = next(consent.refusals(simulation.method, card, simulation.context(1)))
+    assert f"no consent to what {method!r} would send with {key} = 1000000000000" in first
 
 
 def test_a_participant_may_be_stricter() -> None:

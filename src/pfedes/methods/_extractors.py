@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from pfedes.core.client import Card
@@ -93,9 +94,13 @@ class Extractors:
         return initial.state_dict()
 
     def spec(self, shape: Shape, ctx: Context) -> dict[str, TensorSpec]:
-        """Names, shapes and types of its tensors; one is made to see them, once."""
+        """Names, shapes and types of its tensors; one is made to see them, once.
+
+        Without numbers: somebody may ask for a width that fills the memory.
+        """
         if shape not in self._specs:
-            self._specs[shape] = spec_of(self.initial(shape, ctx))
+            with torch.device("cpu" if self.own else "meta"):
+                self._specs[shape] = spec_of(self.initial(shape, ctx))
         return self._specs[shape]
 
     def check(self, cards: Sequence[Card], ctx: Context, *, shared: bool) -> list[Problem]:

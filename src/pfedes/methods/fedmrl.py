@@ -111,7 +111,8 @@ class FedMRL(Method[FedMRLConfig]):
         return self._fused(client, small, ctx)
 
     def allowed(self, card: Card, ctx: Context) -> Wire:
-        small = WireSpec((required(spec_of(self._small(card, ctx))),))
+        with torch.device("meta"):  # somebody may ask for a width that fills the memory
+            small = WireSpec((required(spec_of(self._small(card, ctx))),))
         return Wire(down=small, up=small)
 
     def _small(self, of: Card | Client, ctx: Context) -> CNN:
