@@ -343,3 +343,15 @@ def test_a_participants_list_from_a_stranger(
         code, said = execute(*words)
         assert (code, len(said.strip().splitlines())) == (2, 1)
         assert "sent.jsonl is damaged" in said
+
+
+def test_what_a_run_was_made_for_is_compared_before_anything_is_imported(
+    evil: str, tmp_path: Path, mark: Path, execute: Execute
+) -> None:
+    place = Path(shutil.copytree(FIXTURES / "interrupted", tmp_path / "foreign"))
+    config = place / "config.toml"
+    config.write_text(config.read_text().replace("tiny:dense", f"{evil}:dense"))
+    for words in commands(place):
+        code, said = execute(*words, "--trust-code")
+        assert (code, mark.exists()) == (2, False), said
+        assert "has a changed key that defines the run" in said
