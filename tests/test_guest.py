@@ -13,10 +13,18 @@ import torch
 
 from guests import DIGITS, OWN, ada, enrolled, task, terms
 from pfedes import ConfigError, Scores, StoreError, configure
+from pfedes.cli._federation import show_seat
 from pfedes.config import Config
+from pfedes.core.measures import Measures, Metric, Tally
 from pfedes.core.payload import Payload, Value, under
 from pfedes.core.protocol import Task
-from pfedes.deploy.participant.handler import ParticipantHandler, own_config
+from pfedes.deploy.participant.handler import (
+    ParticipantHandler,
+    _accepted,
+    _measured,
+    own_config,
+)
+from pfedes.deploy.participant.standing import ParticipantRecord
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.versions import enrolment_message, own_versions
 from pfedes.errors import DamageError
@@ -407,3 +415,57 @@ def test_a_coordinator_holds_nothing() -> None:
         make_fleet(simulation, None)  # type: ignore[arg-type]  # it is refused before it is looked at
     with pytest.raises(ConfigError, match="names a participant twice"):
         Simulation(terms(federation__participants=["ada", "ada"]))
+
+
+def of(*counts: tuple[int, int, int]) -> Scores:
+    """Validation and test alike."""
+    tally = Tally(counts)
+    both = (tally.correct, tally.samples)
+    return Scores(*both, *both, Measures(tally, tally))
+
+
+MAJORITY = of((0, 0, 9), (1, 0, 1))  # 90 % right, 50 % balanced
+FAIR = of((0, 0, 6), (0, 1, 3), (1, 1, 1))  # 70 % right, 83 % balanced
+
+
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", 1), ("balanced_accuracy", 2)])
+def test_the_best_is_chosen_by_the_participants_own_metric(metric: Metric, best: int) -> None:
+    record = ParticipantRecord().judged_by(metric)
+    for version, scores in ((1, MAJORITY), (2, FAIR)):
+        record = _accepted(record, version, scores)
+        record = _measured(record, Task("run", "ada", version, version, Payload()), scores)
+    assert record.best == best
+    assert record.best_measured is not None
+    assert record.best_measured.version == best
+    other = record.judged_by("macro_f1")  # what was best by another metric is not
+    assert (other.best, other.best_measured) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_federation", "used"),
+    [("auc", "accuracy", "auc"), ("", "macro_f1", "macro_f1"), ("", "accuracy", "accuracy")],
+)
+@pytest.mark.usefixtures("training_here")
+def test_a_participants_metric_goes_before_the_federations(
+    own: Metric, of_federation: str, used: str, tmp_path: Path
+) -> None:
+    config = terms(evaluate__metric=of_federation)
+    guest = ParticipantHandler(ada(tmp_path / "state", metric=own), config.federation)
+    guest.seat.state.mkdir(parents=True)
+    try:
+        assert enrolled(guest, config)["kind"] == "reply"
+        assert guest._metric == used
+    finally:
+        guest.stop()
+
+
+def test_join_says_in_the_end_that_a_model_names_one_class(
+    guest: ParticipantHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enrolled(guest)
+    guest.seat.write_record(ParticipantRecord(run="run", accepted=1, after=MAJORITY))
+    show_seat(guest.seat)
+    said = capsys.readouterr().out
+    assert "the model predicts one class only, 'zero'" in said
+    assert "balanced accuracy 50.00 %" in said
+    assert "90.00 % right by always" in said

@@ -104,6 +104,21 @@ def test_agreed_statistics_and_levels(tmp_path: Path) -> None:
     assert flags == [["cp: '2' never seen in training"], ["cp: '9' is not a known category"]]
 
 
+def test_check_names_columns_that_say_nothing(tmp_path: Path) -> None:
+    lines = [f"{'ab'[n % 2]},{n},7,x,{'pq'[n % 2]}" for n in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["y,age,size,ward,sex", *lines]) + "\n")
+    (tmp_path / "n.py").write_text(
+        "from torch import nn\n\ndef f(classes, shape):\n    return nn.Linear(shape[0], classes)\n"
+    )
+    (tmp_path / "p.toml").write_text(
+        'name = "p"\nmodel = "n.py:f"\ndata = "csv:t.csv"\n[table]\nlabel = "y"\n'
+        'numbers = ["age", "size"]\n[table.categories]\nward = []\nsex = ["p", "q"]\n'
+    )
+    said = command("check", str(tmp_path / "p.toml")).stdout
+    notes = [line for line in said.splitlines() if "it says nothing" in line]
+    assert [note.split("'")[1] for note in notes] == ["size", "ward"]
+
+
 def test_a_column_without_any_value_says_nothing(tmp_path: Path) -> None:
     keys = {"numbers": ["age"], "missing": "impute"}
     source, config = table_of(tmp_path / "t.csv", "y,age\na,\nb,NA\n", **keys)

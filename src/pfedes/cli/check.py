@@ -99,7 +99,12 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
             output().print(f"secure sum: {text}", soft_wrap=True)
     rule, people = simulation.config.aggregation, simulation.config.federation.participants
     advice = rule.advice(len(people)) if method.averages_parameters else None
-    for text in [*advice_on(client), *filter(None, [advice])]:
+    table = population.preprocess(participant.name)
+    silent = table.constant if table is not None else []
+    constant = [
+        f"column {name!r} is the same in all training rows: it says nothing" for name in silent
+    ]
+    for text in [*advice_on(client), *constant, *filter(None, [advice])]:
         output().print(f"note: {text}", soft_wrap=True)
     if problems:
         _refuse(participant.name, [f"{problem.what}: {problem.remedy}" for problem in problems])

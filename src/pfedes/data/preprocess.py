@@ -83,6 +83,12 @@ class Preprocess:
         ]
         return [column.name for column in self.numbers] + levels
 
+    @property
+    def constant(self) -> list[str]:
+        """Columns with at most one value in training."""
+        numbers = [column.name for column in self.numbers if column.low == column.high]
+        return numbers + [choice.name for choice in self.categories if len(choice.seen) < 2]
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
 
