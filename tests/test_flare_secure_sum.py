@@ -13,19 +13,24 @@ from pfedes import open_run
 from pfedes.core.protocol import SUMMAND
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.securesum.masking import Integers
+from running import rows
 
 ROUNDS = 2
 
 
-@pytest.fixture(scope="module")
-def summed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rehearsed(home: Path, *privacy: str) -> Path:
     """A directory in which `pfedes rehearse` was gone through, with a secure sum."""
-    home = tmp_path_factory.mktemp("summed") / "rehearsal"
-    chosen = ("secure_sum=true", "clip=10", "metadata=scores")
+    chosen = ("secure_sum=true", *privacy)
     settings = [part for each in chosen for part in ("--set", f"privacy.{each}")]
     done = process("rehearse", "--rounds", str(ROUNDS), "--out", str(home), *settings)
     assert done.returncode == 0, done.stderr
     return home
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("summed") / "rehearsal"
+    return rehearsed(home, "clip=10", "metadata=scores")
 
 
 def test_a_rehearsal_is_its_simulation_bit_for_bit(summed: Path, tmp_path: Path) -> None:
@@ -48,6 +53,26 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit(summed: Path, tmp_path: Path)
         assert "the coordinator made your key" in joined
         assert not list((seat.state / "sum").glob("*/key"))  # nothing can be opened any more
     assert "sums of at least 3" in (run.directory / "report.html").read_text()
+
+
+@pytest.mark.repeat
+def test_participants_add_their_noise_inside_the_sum(tmp_path: Path) -> None:
+    """The same processes once more, with noise and without any metadata."""
+    noise = ("mode=distributed", "noise=0.05", "clip=1", "metadata=none")
+    home = rehearsed(tmp_path / "rehearsal", *noise)
+    run = open_run(home / "federation" / "run")
+    assert [row["status"] for row in run.rounds] == ["ok"] * ROUNDS
+    assert run.summary["privacy"]["releases"] == [ROUNDS] * len(NAMES)
+    assert run.summary["accuracies"] == []
+    assert not list((home / "federation").rglob("noise.key"))
+    for name in NAMES:
+        seat = ParticipantState(home / name / "state")
+        assert len(rows(seat.state / "privacy.jsonl")) == ROUNDS
+        record = seat.record()
+        assert record is not None
+        assert record.scores is not None  # of its own, which nobody was told
+        left = {key for line in seat.sent() for key in line["values"]}
+        assert not left & {"up/loss", "up/samples", "up/test_correct", "test_correct"}
 
 
 def test_nothing_at_the_coordinator_holds_what_one_participant_has_learned(summed: Path) -> None:
