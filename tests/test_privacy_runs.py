@@ -230,7 +230,7 @@ def test_promises_that_could_not_be_kept_are_refused(
 @pytest.mark.parametrize("method", ["standalone", "fd", "fedproto", "fedkd", "fedgh"])
 def test_methods_whose_uploads_do_not_add_are_refused(method: str) -> None:
     config = small(method, privacy__mode="central", privacy__noise=1.0)
-    with pytest.raises(MethodError, match="serves fedavg, fml, lg_fedavg, pfedes"):
+    with pytest.raises(MethodError, match="works with fedavg, fml, lg_fedavg, pfedes"):
         Simulation(config)
 
 
