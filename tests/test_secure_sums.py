@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfe
 from certified import Holder, authority, certified
 from pfedes.config import Config
 from pfedes.config.participant import Participant
+from pfedes.core.measures import Measures, Tally
 from pfedes.core.payload import Payload, Value, decode, encode, within
 from pfedes.core.protocol import MEMBER_META, SUMMAND, Reply, Task
 from pfedes.core.wire import WireSpec
@@ -180,8 +181,11 @@ def forms_of(values: Integers) -> list[bytes]:
 
 
 def test_an_answer_says_that_a_summand_is_ready_and_nothing_of_it(tmp_path: Path) -> None:
-    reply = Town(tmp_path).part("ada").in_place_of(summand("ada"), "something")
+    measures = Measures(Tally(()), Tally(((0, 0, 7),)))
+    done = replace(summand("ada"), measures=measures)
+    reply = Town(tmp_path).part("ada").in_place_of(done, "something")
     assert reply.payload.tensors == {}
+    assert reply.measures is measures  # which leave if they are shared
     own = summand("ada").payload.meta
     assert reply.payload.meta.keys() == {*own, *MEMBER_META}
     WireSpec(meta=MEMBER_META).check(

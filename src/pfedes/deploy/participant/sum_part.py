@@ -77,7 +77,7 @@ class SumPart:
             "sum_key": member.key.hex(),
             "sum_signature": base64.b64encode(signature).decode(),
         }
-        return Reply(summand.client, Payload({}, {**meta, **ready}))
+        return Reply(summand.client, Payload({}, {**meta, **ready}), summand.measures)
 
     def answer(self, kind: str, message: Payload, store: ClientStore) -> Reply:
         """The answer to a request to mask or to open."""
