@@ -339,6 +339,9 @@ def test_predict_on_the_command_line(run: Path, tmp_path: Path) -> None:
     (found,) = csv.DictReader(done.stdout.splitlines())
     assert "age: 500 is far outside" in found["flags"]
     assert "--columns-by-position" in complaint(command(*arguments, str(bare)))
+    other = tmp_path / "other.csv"
+    other.write_text(titled.read_text().replace(",", ";"))
+    assert complaint(command(*arguments, str(other))).endswith("';': save it with commas")
     by_position = command(*arguments, str(bare), "--columns-by-position")
     (same,) = csv.DictReader(by_position.stdout.splitlines())
     assert {**same, "file": ""} == {**found, "file": ""}

@@ -252,6 +252,8 @@ def _without_header(path: Path, preprocess: Preprocess) -> str:
             first = next(csv.reader(file), [])
     except (OSError, ValueError, csv.Error):
         return ""
+    if len(first) < 2 <= len(preprocess.order):
+        return ""  # it is empty, or its columns are separated by something else
     known = {*preprocess.order, *preprocess.others}
     titled = any(word.strip() in known for word in first)
     return "" if titled else "; for a file without a header, --columns-by-position"
