@@ -15,7 +15,7 @@ from torch.optim import SGD
 
 from commands import command, complaint
 from pages import Page
-from pfedes import Federation, Run, open_run
+from pfedes import Federation, Listener, Run, open_run
 from pfedes.audit import identification
 from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import CLASSES, Guessing, presence
@@ -433,6 +433,28 @@ def test_of_other_methods_what_can_be_tried_is(method: str) -> None:
     verdicts = {f["attack"]: f["verdict"] for f in json.loads(done.stdout)["findings"]}
     assert verdicts[MEMBERSHIP] == verdicts[identification.IDENTIFICATION] == "not tried"
     assert verdicts["mechanism"] == "none found"
+
+
+class Stop(Listener):
+    """Interrupts after so many clients, of two in a round."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def client_done(self, verdict: object) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("after", "round"), [(1, 0), (3, 1)])
+def test_an_interrupted_run_is_audited_as_far_as_it_got(after: int, round: int) -> None:
+    config = tiny("pfedes", train__rounds=2, method__extractor_epochs=1, runtime__report=False)
+    with pytest.raises(KeyboardInterrupt):
+        Federation(config, out=Path("run"), listener=Stop(after)).run()
+    done = command("audit", "run", "--minutes", "0.02", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["round"] == round
 
 
 def test_participants_with_own_data_have_no_shadows(tmp_path: Path) -> None:
