@@ -135,6 +135,27 @@ def test_only_participants_are_admitted(layout: Layout) -> None:
     assert layout.presence().waiting() == ["ada"]
 
 
+@pytest.mark.parametrize(
+    ("finished_at", "untold", "text"),
+    [
+        (0.0, set(), "ada is gone"),
+        (1.0, {"ada"}, "ada is gone"),
+        (1.0, set(), "ada has left with the final result"),
+    ],
+)
+def test_who_leaves_at_the_end_is_not_called_gone(
+    finished_at: float, untold: set[str], text: str, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    serving = Serving(layout, said.append)
+    monkeypatch.setattr("pfedes.deploy.coordinator.serve.begun", lambda layout: MagicMock())
+    monkeypatch.setattr("pfedes.deploy.coordinator.serve.untold", lambda layout, run: untold)
+    serving._meet({"ada": "1"})
+    serving._finished_at = finished_at
+    serving._meet({})
+    assert said == ["ada is connected", text]
+
+
 def test_a_kit_that_was_handed_over_is_not_made_again(layout: Layout) -> None:
     before = (layout.kits / "ada" / KEY).read_bytes()
     elsewhere = layout.provision.rename(layout.directory / "elsewhere")

@@ -242,10 +242,15 @@ class Serving:
             if before.get(name) != token:
                 self.say(f"{name} is connected{' again' if name in before else ''}")
         for name in sorted(before.keys() - there.keys()):
-            self.say(f"{name} is gone")
+            told = self._knows_the_end(name)
+            self.say(f"{name} has left with the final result" if told else f"{name} is gone")
         self._seen |= there.keys()
         self._strike_returned(there)
         self._note(Presence(there, self._presence.in_job))
+
+    def _knows_the_end(self, name: str) -> bool:
+        run = begun(self.layout) if self._finished_at else None
+        return run is not None and name not in untold(self.layout, run)
 
     def _strike_returned(self, there: Mapping[str, str]) -> None:
         """The job must end to let in again who left it, and costs everybody time."""
