@@ -7,6 +7,7 @@ from typing import Any
 
 from pfedes import Federation, Run, configure
 from pfedes.config.participant import read_participant
+from pfedes.deploy.participant.state import ParticipantState
 from pfedes.deploy.rehearsal import rehearse
 
 PARTICIPANTS, ROUNDS = 3, 15
@@ -25,13 +26,21 @@ def overhead() -> list[dict[str, Any]]:
             settings={"federation.participants": [], "runtime.workers": PARTICIPANTS},
         )
         simulated = Federation(config, out=Path(place) / "simulated").run()
-        return [_row("FLARE, mutual TLS", real.run), _row("worker processes", simulated)]
+        # How long participants trained stays with them.
+        answers = [a for p in people for a in ParticipantState(Path(p.state)).answers.all()]
+        there = [(answer.round, answer.seconds) for answer in answers]
+        here = [(row["round"], row["seconds"]) for row in simulated.clients]
+        return [
+            _row("FLARE, mutual TLS", real.run, there),
+            _row("worker processes", simulated, here),
+        ]
 
 
-def _row(name: str, run: Run) -> dict[str, Any]:
+def _row(name: str, run: Run, trained: list[tuple[int, float]]) -> dict[str, Any]:
+    """`trained` has the round and the seconds of every time that somebody trained."""
     longest: dict[int, float] = {}
-    for row in run.clients:
-        longest[row["round"]] = max(longest.get(row["round"], 0.0), row["seconds"])
+    for round, seconds in trained:
+        longest[round] = max(longest.get(round, 0.0), seconds)
     spare = [row["seconds"] - longest[row["round"]] for row in run.rounds[WARM:]]
     return {
         "fleet": name,
