@@ -4,6 +4,8 @@ import io
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -35,6 +37,28 @@ from pfedes.deploy.names import INNER
 JOB = "5f0c0b52-7a3e-4d0b-9d7e-0f6f3a1c2b11"
 OTHER = "c1d2e3f4-0a1b-4c2d-8e3f-4a5b6c7d8e9f"
 ADMIN = "_admin_0b9a8c7d-6e5f-4a3b-9c1d-2e3f4a5b6c7d"
+
+
+CLOSED = """
+from pfedes.deploy.hardening.install import harden
+harden()
+from nvflare.fuel.f3.cellnet.cell import CoreCell
+from nvflare.fuel.f3.drivers import socket_conn
+from nvflare.fuel.hci.server import builtin
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+print(CoreCell.__name__, builtin.ServerCommandRegister.__name__, socket_conn.MAX_FRAME_SIZE)
+print(*(type(one).__name__ for one in ClientRequestProcessors.request_processors))
+"""
+
+
+def test_what_flare_finds_in_a_process_of_ours() -> None:
+    """In one of its own: the names of this one must stay as they are."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED], capture_output=True, text=True, check=True
+    )
+    names, processors = done.stdout.splitlines()
+    assert names == f"GuardedCell FewCommands {2**26}"
+    assert processors == "Narrowed Narrowed Deploy Start Narrowed Narrowed"
 
 
 def test_another_version_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +284,7 @@ def test_one_user_meets_at_a_socket(
         with socket.socket(socket.AF_UNIX) as ours, unix._reachable(path) as reachable:
             ours.connect(reachable)
             assert met.wait(10)
+        assert path.stat().st_mode & 0o077 == 0
         job = unix.UnixDriver()  # that ends, and is not the last
         job.connector = connector(job, address)
         job.shutdown()
@@ -269,6 +294,7 @@ def test_one_user_meets_at_a_socket(
             monkeypatch.setattr(os, "geteuid", lambda: 12345)  # of the listener: not the other's
             with socket.socket(socket.AF_UNIX) as ours, unix._reachable(path) as reachable:
                 ours.connect(reachable)
+                ours.settimeout(10)
                 assert ours.recv(1) == b""  # closed at once
             assert not met.is_set()
             with pytest.raises(PermissionError, match="belongs to another user"):

@@ -255,8 +255,8 @@ def test_a_run_that_is_removed_disappears(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_one_line() -> None:
-    assert "no directory" in refused("watch", "nowhere")
-    assert "no directory" in refused("watch")
+    assert "is not a directory" in refused("watch", "nowhere")
+    assert "is not a directory" in refused("watch")
 
 
 def test_a_look_that_fails_is_not_the_last() -> None:
