@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvflare.apis.fl_context import FLContext
 
 from commands import command
 from guests import ada, enrolled, task, terms
@@ -14,6 +15,8 @@ from pfedes.core.payload import Payload
 from pfedes.core.protocol import BY_DEFAULT, Reply, Scored
 from pfedes.deploy.coordinator.fleet import _said
 from pfedes.deploy.filter_rules import allowed_by
+from pfedes.deploy.messages import to_payload, to_shareable
+from pfedes.deploy.participant.filter import OnlyAgreed
 from pfedes.deploy.participant.handler import ParticipantHandler
 from pfedes.fleet.messages import from_task
 from pfedes.population.simulation import Simulation
@@ -38,7 +41,9 @@ def test_they_leave_where_both_say_so(tmp_path: Path) -> None:
     finally:
         guest.stop()
     stored = guest.seat.clients.load("run", "ada", 1)
-    for message in (answered, scored):
+    door = OnlyAgreed(**allowed_by(guest.participant, config))
+    for left in (answered, scored):
+        message = to_payload(door.process(to_shareable(left), FLContext()))
         assert Measures.from_text(str(message.meta["measures"])) == stored.measures
         found = _said("ada", message, 10)
         assert isinstance(found, Reply | Scored)
