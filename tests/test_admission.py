@@ -178,19 +178,22 @@ def test_too_large_a_change_is_rejected(
     assert "allowed: 100" in event["reason"]
 
 
+@pytest.mark.parametrize(("sign", "size"), [(1, "inf"), (-1, "nan")])
 def test_factors_whose_product_overflows_are_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sign: int, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of two products of opposite signs the sum is no number."""
+
     def overflow(reply: Reply) -> Answers:
-        huge = {
-            name: torch.full_like(tensor, 1e30) if name.endswith("/factors") else tensor
-            for name, tensor in reply.payload.tensors.items()
-        }
+        huge = dict(reply.payload.tensors)
+        for name in [name for name in huge if name.endswith("/factors")]:
+            huge[name] = torch.full_like(huge[name], 1e30)
+            huge[name][1:, 0] *= sign
         return [Reply(reply.client, Payload(huge, reply.payload.meta))]
 
     run = federation(overflow, monkeypatch, tmp_path / "run", method="fedkd")
     (event,) = run.summary["rejected_uploads"]
-    assert "it differs from the download by inf" in event["reason"]
+    assert f"it differs from the download by {size}" in event["reason"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from flaring import eventually
 from pfedes.deploy.certificates import ending, parse_certificate, read_certificate
 from pfedes.deploy.guard import Guard, _guard_connections, _guard_registration
 from pfedes.deploy.participant.keys import Authority, reissue
-from pfedes.deploy.revocation import Revocations, read_revocations
+from pfedes.deploy.revocation import Revocations, Revoked, read_revocations
 from pfedes.errors import DamageError
 
 PATIENCE = 30.0
@@ -206,6 +206,8 @@ def test_what_a_revocation_covers(ca: Ca, tmp_path: Path) -> None:
     assert revoked.names == {"ada"}
     assert revoked.refuses(before)
     assert not revoked.refuses(read_certificate(ca.place / "ben.crt"))
+    # Certificates know of seconds only: one of the very second may have been made before.
+    assert Revocations({"ada": Revoked(until=before.made)}).refuses(before)
 
     again = revoked.admit_again("ada")
     assert again.names == set()

@@ -148,7 +148,8 @@ def test_who_is_asked_into_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "untold", lambda layout, run: {"ben"})
     assert not gather(layout, config, ["ada"], 0).is_ready  # who was there before, for a while
     assert not gather(layout, config, ["ada", "cleo"], 0).is_ready  # whoever is new
-    assert gather(layout, config, ["ada"], PATIENCE).sites == ["ada"]
+    alone = gather(layout, config, ["ada"], PATIENCE)
+    assert (alone.sites, alone.is_ready) == (["ada"], True)
     assert not gather(layout, config, [], PATIENCE).is_ready
     assert not gather(layout, two, ["ada"], PATIENCE).is_ready
     assert gather(layout, config, ["ada", "ben", "cleo"], 0).sites == ["ada", "ben", "cleo"]

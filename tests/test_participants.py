@@ -176,6 +176,8 @@ def test_limits() -> None:
     ]
     with pytest.raises(WireError, match=r"443 floats would leave, limits\.floats allows 400"):
         strict.check_amount(Payload(simulation.method.start([card], ctx).tensors))
+    just = Consent(("pfedes",), {}, Limits(floats=443))
+    just.check_amount(Payload(simulation.method.start([card], ctx).tensors))
     wide = Consent(("pfedes",), {"width": 16}, Limits())
     asked = Simulation(federation(method__width=16)).method
     assert list(wide.refusals(asked, card, ctx)) == []

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from pfedes.errors import DamageError, RefusedError, WireError
 from pfedes.securesum import shamir
 from pfedes.securesum.collector import collect
-from pfedes.securesum.masking import Ready, digest_of, masked, own_mask, stream
+from pfedes.securesum.masking import (
+    MOST_MEMBERS,
+    Ready,
+    check_members,
+    digest_of,
+    masked,
+    own_mask,
+    stream,
+)
 from pfedes.securesum.member import MOST_SETS
 from summing import ASKED, NAMES, RUN, SIZE, Cohort, KilledError, Killer, Line
 
@@ -41,6 +49,16 @@ def test_more_than_two_thirds_of_the_shares_give_the_secret(
     if needed > 1:  # one fewer, and any secret would fit as well
         fewer = dict(list(chosen.items())[1:])
         assert shamir.join(fewer, shamir.weights_at_zero(list(fewer))) != secret
+
+
+def test_so_many_members_that_no_sum_can_overflow() -> None:
+    members = [
+        Ready(f"{number:05d}", number.to_bytes(32, "big"), bytes(16))
+        for number in range(MOST_MEMBERS + 1)
+    ]
+    check_members(members[:MOST_MEMBERS])
+    with pytest.raises(WireError, match="a sum of 1025 members: 1024 are the most"):
+        check_members(members)
 
 
 def test_a_polynomial_by_hand() -> None:

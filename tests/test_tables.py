@@ -166,6 +166,8 @@ def test_codes_that_a_float_cannot_tell_apart_stay_two() -> None:
     assert canonical(" 1.0 ") == canonical("1") == "1"
     assert canonical("10000000000000001") == "10000000000000001"
     assert canonical("1_0") == "1_0"
+    for no_number in ("inf", "-Infinity", "nan", "1e400"):
+        assert canonical(no_number) == no_number
 
 
 def test_names_and_numbers_hardly_are_categories(tmp_path: Path) -> None:
