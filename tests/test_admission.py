@@ -182,7 +182,7 @@ def test_too_large_a_change_is_rejected(
 def test_factors_whose_product_overflows_are_rejected(
     sign: int, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two products of opposite signs the sum is no number."""
+    """Two products of opposite signs add up to NaN."""
 
     def overflow(reply: Reply) -> Answers:
         huge = dict(reply.payload.tensors)
