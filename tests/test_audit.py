@@ -144,7 +144,8 @@ def test_the_same_with_more_clients_and_in_every_situation(situation: Situation)
     _, made = made_by(run, 45)
     found = found_in(made, (AS_SENT, SIGNS, BITS), situation)
     leaks = {name for name, finding in found.items() if finding.verdict == "leak"}
-    assert leaks == ({AS_SENT} if situation == "as it is" else set())
+    # Noise of a twentieth of the clip does not hide what is sent on purpose; a sum does.
+    assert leaks == (set() if situation == "secure sum" else {AS_SENT, SIGNS})
 
 
 def members_in(shadows: Shadows, made: Sequence[Shadow]) -> list[Finding]:
