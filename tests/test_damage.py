@@ -62,7 +62,7 @@ def test_damage_is_named_with_the_way_back(
             Federation.resume(run, rounds=4).run()
         said = str(error.value)
         assert str(path) in said
-        way = re.search(r"round 2 is intact, 'pfedes (resume \S+ --from-round 2)' goes back", said)
+        way = re.search(r"round 2 is intact: 'pfedes (resume \S+ --from-round 2)' goes back", said)
         assert way is not None, said
         assert contents(run) == before
         assert execute([*way[1].split(), "--quiet"]) == 0

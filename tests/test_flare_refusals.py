@@ -163,7 +163,7 @@ def test_a_method_that_was_not_agreed_to(ground: Ground, server: Server) -> None
     layout.write_presence(Presence(server.genuine, server.genuine))
     server.session.submit_job(str(write_job(layout, NAMES)))
     eventually(layout.trouble.exists, "the end of the coordinator's job")
-    assert "1 take part, 3 must (ben: refused; cleo: refused" in layout.trouble.read_text()
+    assert "1 take part, but 3 must (ben: refused; cleo: refused" in layout.trouble.read_text()
     assert not layout.run.exists()
     for name in NAMES:
         (line,) = ground.seat(name).sent()[before[name] :]

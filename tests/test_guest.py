@@ -74,7 +74,7 @@ def test_a_whole_federation_from_the_participants_side(guest: ParticipantHandler
     personal = ParticipantState(guest.seat.directory).personal()
     assert personal.facts.scores == record.after
     assert personal.facts.trained == 2
-    with pytest.raises(StoreError, match="is ada's, not ben's"):
+    with pytest.raises(StoreError, match="belongs to ada, not to ben"):
         guest.seat.personal("ben")
 
 

@@ -77,7 +77,10 @@ def broken() -> Any:
 WRONG: dict[str, tuple[object, str]] = {
     "one number each": (both(np.zeros(20)), r"one input is \[\]: it needs numbers, \[features\]"),
     "no numbers": (both(np.zeros((20, 0))), r"one input is \[0\]: it needs numbers"),
-    "a table of bytes": (both(np.zeros((20, 5), np.uint8)), r"bytes are pixels, .* is \[5\]: make"),
+    "a table of bytes": (
+        both(np.zeros((20, 5), np.uint8)),
+        r"bytes are pixels, .* is \[5\]: convert",
+    ),
     "volumes of bytes": (both(np.zeros((20, 4, 4, 4, 3), np.uint8)), "bytes are pixels"),
     "empty lists": (both([], []), "data, train is empty: give it samples"),
     "no items": (items(lambda i: None, 0), "data, train is empty: give it samples"),

@@ -89,7 +89,9 @@ class TestCoordinator:
     ) -> None:
         sites = _sites(tmp_path)
         sites.told["ben"] = {"pfedes": "0.2.0"}
-        with pytest.raises(MethodError, match=r"1 take part, 2 must \(ben: ben runs pfedes 0.2.0"):
+        with pytest.raises(
+            MethodError, match=r"1 take part, but 2 must \(ben: ben runs pfedes 0.2.0"
+        ):
             sites.coordinate()
         assert not sites.layout.run.exists()
 
