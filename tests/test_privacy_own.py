@@ -111,6 +111,22 @@ def test_what_the_kit_promises_for_a_run_is_kept_by_the_participant(tmp_path: Pa
     assert not same(sent(host, 1, 0, run="another"), first)
 
 
+def test_a_change_is_never_released_with_two_noises(tmp_path: Path) -> None:
+    """A kit may leave the noise open: a coordinator could enrol everybody again with another."""
+    config = noisy("local")
+    other = config.model_copy(update={"privacy": config.privacy.model_copy(update={"noise": 2.1})})
+    kit = config.privacy.model_copy(update={"noise": 0.0, "epsilon": 99.0})
+    promised = {"epsilon": kit.epsilon}
+    assert all(c.privacy.model_copy(update=promised).keeps(kit) for c in (config, other))
+    host = host_of_ada(tmp_path, config)
+    first = sent(host, 1, 0)
+    again = refused(host_of_ada(tmp_path, other), 1, 0)
+    assert again.code == "refused"
+    assert "noise of 2 x clip: it is not released with 2.1 x clip" in again.reason
+    assert len(rows(tmp_path / "privacy.jsonl")) == 1
+    assert same(sent(host, 1, 0), first)
+
+
 def test_a_summand_has_the_participants_own_share_of_the_noise(tmp_path: Path) -> None:
     """Its variance suffices if all but one of `least` add theirs, and it is nobody else's."""
     people = ["ada", "ben", "cleo"]

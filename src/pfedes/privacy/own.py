@@ -88,10 +88,24 @@ class OwnPrivacy:
             self._key(client)  # what is added to the summand later is made before it is counted
         noise = self.config.noise
         release = Release(round=round, inputs=inputs, clients=(client,), z=noise, run=run)
+        self._check_noise(release)
         if release not in self._budget():
             self._check_next(client, run)
             append_line(self.place / ACCOUNT, release.model_dump_json().encode())
         return upload
+
+    def _check_noise(self, release: Release) -> None:
+        """Refuses to release a change with two noises.
+
+        Where the kit leaves the noise open, a coordinator could ask for the same again with a
+        little more or less of it, and again, and average what it gets.
+        """
+        for earlier in self._releases():
+            if earlier.identity == release.identity and earlier.z != release.z:
+                raise BudgetError(
+                    f"the change of round {release.round} was released with noise of "
+                    f"{earlier.z:g} x clip: it is not released with {release.z:g} x clip as well"
+                )
 
     def _check_promise(self, client: str, run: str) -> None:
         spent = Budget(self.config, (r for r in self._releases() if r.run == run))
