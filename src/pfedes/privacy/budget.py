@@ -170,7 +170,8 @@ class Prospect:
             f"the noise is {self.ratio:.1f} times as long as the largest change of one "
             f"client; as long as it would be with epsilon {price:.3g}. {self.uploads} "
             f"uploads of {self.numbers:,} numbers hide a client no better. More clients in "
-            "a round help; docs/privacy.md says what a few participants can do instead"
+            "a round help; a few participants can have a secure sum, limits and an audit instead "
+            "(docs/privacy.md)"
         )
 
     @property

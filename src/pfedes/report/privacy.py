@@ -46,7 +46,8 @@ def secure_sum_facts(privacy: PrivacyConfig, *, elsewhere: bool) -> Iterator[tup
     yield "secure sum", f"the coordinator saw sums of at least {privacy.least} clients' changes"
     yield (
         "protects from",
-        "a coordinator that does not forge participants; from any, those who compared fingerprints",
+        "a coordinator that does not forge participants; from any, those who compared the "
+        "fingerprints of keys that their owners made themselves",
     )
     if not privacy.noisy:  # else it is said of epsilon already
         yield "not covered", NOT_COVERED[privacy.metadata]
