@@ -10,19 +10,27 @@ from rich.table import Table
 
 from pfedes.cli._display import output
 from pfedes.cli._narration import said
-from pfedes.cli._options import Rounds, Settings
+from pfedes.cli._options import ConfigFile, Data, Rounds, Settings, effective
 from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.config import parse_setting
 from pfedes.deploy.hardening.version import check_version
+from pfedes.deploy.rehearsal import ROUNDS, Rehearsal, rehearse_with
 from pfedes.deploy.rehearsal import rehearse as rehearse_federation
-from pfedes.errors import FailedRunError
+from pfedes.errors import ConfigError, FailedRunError
 from pfedes.formatting import percent
 from pfedes.results.classwise import one_class_words
 
+OURS = 3  # participants, where nothing says how many
+
 
 def rehearse(
+    config: ConfigFile = None,
     *,
-    participants: Annotated[int, typer.Option(min=1, max=20, help="Number of participants.")] = 3,
+    data: Data = None,
+    participants: Annotated[
+        int | None,
+        typer.Option(min=1, max=20, help="Number of participants without a configuration; 3."),
+    ] = None,
     rounds: Rounds = None,
     out: Annotated[
         Path | None,
@@ -32,21 +40,25 @@ def rehearse(
 ) -> None:
     """Try a federation on this machine, with certificates, processes and private models.
 
-    Every participant gets a directory with its own model and data, which you can change.
+    Every participant gets a directory with its own model and data, which you can change. With a
+    configuration, the participants are its own: one for each site of a natural partition, or those
+    whose files it names. Three rounds, unless --rounds says otherwise.
     """
-    show_rehearsal(participants, rounds, out or Path("rehearsal"), settings or [])
+    show_rehearsal(config, data, participants, rounds, out or Path("rehearsal"), settings or [])
 
 
 def show_rehearsal(
-    participants: int, rounds: int | None, out: Path, settings: Sequence[str]
+    file: Path | None,
+    data: str | None,
+    participants: int | None,
+    rounds: int | None,
+    out: Path,
+    settings: Sequence[str],
 ) -> None:
     check_version()
-    chosen = dict(map(parse_setting, settings))
     try:
         with interruptible():
-            rehearsal = rehearse_federation(
-                out.absolute(), participants, said, rounds=rounds, settings=chosen
-            )
+            rehearsal = _rehearsed(file, data, participants, rounds, out.absolute(), settings)
     except KeyboardInterrupt:
         raise Interrupted("stopped") from None
     columns = ("participant", "model", "before", "after", "balanced", "sent", "note")
@@ -66,3 +78,21 @@ def show_rehearsal(
     output().print(f"report: {rehearsal.run.directory / 'report.html'}", soft_wrap=True)
     if rehearsal.lost:
         raise FailedRunError("; ".join(rehearsal.lost))
+
+
+def _rehearsed(
+    file: Path | None,
+    data: str | None,
+    participants: int | None,
+    rounds: int | None,
+    out: Path,
+    settings: Sequence[str],
+) -> Rehearsal:
+    if file is None and data is None:
+        chosen = dict(map(parse_setting, settings))
+        number = OURS if participants is None else participants
+        return rehearse_federation(out, number, said, rounds=rounds, settings=chosen)
+    if participants is not None:
+        raise ConfigError("--participants: a configuration says itself who takes part")
+    rounds = ROUNDS if rounds is None else rounds
+    return rehearse_with(out, effective(file, list(settings), data=data, rounds=rounds), said)

@@ -1,4 +1,8 @@
-"""A whole federation on one machine: the real processes, certificates and messages."""
+"""A whole federation on one machine: the real processes, certificates and messages.
+
+Its people are ours, who share the digits, or those of a configuration, with models and data of
+their own.
+"""
 
 import socket
 import subprocess
@@ -14,12 +18,13 @@ from typing import Any
 import tomli_w
 
 from pfedes.config import Config, configure
-from pfedes.config.participant import read_participant
+from pfedes.config.participant import Participant, read_participant
 from pfedes.deploy.coordinator.fleet import begun, is_finished
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.serve import Serving, prepare
+from pfedes.deploy.coordinator.terms import check_terms
 from pfedes.deploy.participant.state import ParticipantState
-from pfedes.errors import FailedRunError
+from pfedes.errors import ConfigError, FailedRunError
 from pfedes.federation.directory import refuse_if_taken
 from pfedes.files import writing
 from pfedes.fleet.process import LEASH, python, same_imports
@@ -31,6 +36,7 @@ MODELS = ("mlp", "cnn", "attention")
 ROUNDS = 3
 LEAVING = 300.0  # seconds after the end of the federation: on a busy machine it takes minutes
 ENDING = 10.0  # seconds after a polite kill
+COORDINATOR = "federation"  # the coordinator's directory, beside those of the participants
 
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
@@ -54,14 +60,35 @@ def rehearse(
     rounds: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Rehearsal:
-    """Coordinator and participants, each in processes and a directory of their own."""
-    refuse_if_taken(out)
+    """Coordinator and participants of ours, each in processes and a directory of their own."""
     names = NAMES[:participants]
     config = federation_of(names, ROUNDS if rounds is None else rounds, settings=settings or {})
+
+    def write(home: Path, name: str) -> None:
+        write_participant(home, name, names.index(name), participants)
+
+    return _gone_through(out, config, write, say)
+
+
+def rehearse_with(out: Path, config: Config, say: Say) -> Rehearsal:
+    """The same with the participants of a configuration, who have models and data."""
+    people = {person.name: person for person in config.participants}
+
+    def write(home: Path, name: str) -> None:
+        write_file(home, people[name], config.method.name)
+
+    return _gone_through(out, terms_of(config), write, say)
+
+
+def _gone_through(
+    out: Path, config: Config, write: Callable[[Path, str], None], say: Say
+) -> Rehearsal:
+    refuse_if_taken(out)
+    names = config.federation.participants
     homes = {name: out / name for name in names}
-    for number, name in enumerate(names):
-        write_participant(homes[name], name, number, participants)
-    layout = Layout(out / "federation")
+    for name, home in homes.items():
+        write(home, name)
+    layout = Layout(out / COORDINATOR)
     prepare(layout, config)
     with ExitStack() as stack:
         joined = {}
@@ -96,6 +123,47 @@ def federation_of(
             **settings,
         },
     )
+
+
+def terms_of(config: Config) -> Config:
+    """What the participants of a configuration would agree on, to meet on this machine.
+
+    Raises ConfigError if they cannot be rehearsed with.
+    """
+    names = tuple(person.name for person in config.participants)
+    if not names:
+        raise ConfigError(
+            "a rehearsal with a configuration needs participants who bring their own data: set "
+            "partition.kind = 'natural', or name their files under participants"
+        )
+    if len(names) > len(NAMES):
+        raise ConfigError(
+            f"a rehearsal takes at most {len(NAMES)} participants, each with processes of its own; "
+            f"found {len(names)}"
+        )
+    if COORDINATOR in names:
+        raise ConfigError(
+            f"{COORDINATOR!r} cannot be a participant's name: it is the coordinator's"
+        )
+    meeting = {"participants": names, "host": "localhost", "port": free_port()}
+    terms = config.federation.model_copy(update=meeting)
+    found = config.model_copy(update={"participants": (), "federation": terms})
+    check_terms(found)
+    return found
+
+
+def write_file(home: Path, person: Participant, method: str) -> None:
+    """The participant.toml as its owner has it; its state stays in the rehearsal.
+
+    The others have other keys in a rehearsal, so that their fingerprints would not fit. Sites of a
+    table consent to all methods; nobody would agree to more than is asked.
+    """
+    asked = tuple(name for name in person.methods if name == method) or person.methods
+    here = person.model_copy(update={"state": "state", "peers": {}, "methods": asked})
+    tree = here.model_dump(mode="json", exclude_defaults=True)
+    with writing(home):
+        home.mkdir(parents=True)
+        (home / "participant.toml").write_text(tomli_w.dumps(tree), encoding="utf-8")
 
 
 def write_participant(home: Path, name: str, number: int, of: int) -> Path:
