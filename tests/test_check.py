@@ -272,6 +272,7 @@ def data():
     )
     assert found == 0
     assert "note: the test data has 1 classes that training never shows" in said
+    assert "note: the test data has no samples of 2 classes that training shows" in said
     assert "test samples are in the training data too" in said
 
 

@@ -459,6 +459,21 @@ def test_a_participants_metric_goes_before_the_federations(
         guest.stop()
 
 
+def test_a_model_that_trained_alone_is_called_that_too(
+    guest: ParticipantHandler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enrolled(guest)
+    guest.seat.write_record(ParticipantRecord(run="run", accepted=1, after=FAIR))
+    config = guest.seat.config
+    (person,) = config.participants
+    wished = person.model_copy(update={"compare_alone": True})
+    guest.seat.write_config(config.model_copy(update={"participants": (wished,)}))
+    monkeypatch.setattr("pfedes.cli._federation.trained_alone", lambda seat: MAJORITY)
+    show_seat(guest.seat)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "90.00 % after training alone for as many rounds; that model predicts one class" in said
+
+
 def test_join_says_in_the_end_that_a_model_names_one_class(
     guest: ParticipantHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:

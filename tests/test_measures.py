@@ -1,6 +1,8 @@
 """Measures class by class: scikit-learn's numbers, what they choose, and models of one class."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,18 @@ from torch import Tensor
 
 from commands import command
 from pfedes import Config, Federation, Run, open_run
+from pfedes.cli._federation import show_end
 from pfedes.core.measures import Measures, Metric, Tally, added
 from pfedes.core.scores import Scores
 from pfedes.core.tallying import tally_of
+from pfedes.deploy.coordinator.layout import Layout
+from pfedes.deploy.coordinator.status import status_of
+from pfedes.deploy.rehearsal import terms_of
 from pfedes.errors import WireError
 from pfedes.export.model_files import export_model
+from pfedes.results.classwise import rows_of
+from pfedes.sweep.cells import Cell, Outcome
+from pfedes.sweep.compared import Comparison
 from running import rows, small
 from ward import ward
 
@@ -95,6 +104,18 @@ def test_where_there_is_one_class_only_nothing_is_held_against_the_model() -> No
     assert Tally(()).by("macro_f1") is None
 
 
+def test_test_samples_of_one_class_show_little(trap: Run, tmp_path: Path) -> None:
+    """Right on all of them, whatever the model knows of others."""
+    known = Scores(0, 0, 3, 3, Measures(Tally(()), Tally(((0, 0, 3),))))
+    words = "all test samples are of one class, 'well'"
+    found = rows_of(known, ("well", "ill"))
+    assert found["warning"].startswith(f"{words}: the accuracy does not show")
+    model = trap.personal("east")
+    other = replace(model, facts=replace(model.facts, scores=known), class_names=("well", "ill"))
+    export_model(other, tmp_path / "model")
+    assert f"**Warning: {words}." in (tmp_path / "model" / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -138,6 +159,41 @@ def test_the_trap_is_named_in_the_terminal(trap: Run) -> None:
     assert "balanced accuracy 50.00 %" in said
     done = command("predict", str(trap.directory), "--client", "east", rows_to_predict(trap))
     assert "the model predicts one class only, 'well'" in done.stdout
+
+
+def test_the_trap_is_named_where_the_accuracy_is_shown_to_programmers(trap: Run) -> None:
+    assert "(2 models of one class only)" in repr(trap)
+    cell = Cell("pfedes/seed-0", trap.config, trap.directory)
+    comparison = Comparison([Outcome(cell, trap)], ["pfedes"], trap.config, trap.directory)
+    assert "2 of 2 models predict one class only: east" in repr(comparison)
+
+
+@pytest.mark.parametrize("form", ["--csv", "--json"])
+def test_who_takes_predictions_as_numbers_is_warned_beside_them(trap: Run, form: str) -> None:
+    words = ("predict", str(trap.directory), "--client", "east", rows_to_predict(trap))
+    done = command(*words, form)
+    assert done.returncode == 0
+    assert "one class only" not in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert "the model predicts one class only, 'well'" in line
+
+
+def test_a_coordinator_that_is_told_the_measures_is_told_the_trap(
+    trap: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_end(trap, quiet=False, json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 of 2 clients' models predict one class only" in said
+    assert "balanced accuracy 50.00 %" in said
+
+
+def test_its_status_tells_it_too(trap: Run, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "federation")
+    layout.directory.mkdir()
+    layout.config.write_text(terms_of(trap.config).to_toml())
+    shutil.copytree(trap.directory, layout.run)
+    notes = [person.note for person in status_of(layout).people]
+    assert notes == ["predicts one class only, 'well'"] * 2
 
 
 def rows_to_predict(run: Run) -> str:

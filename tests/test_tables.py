@@ -115,6 +115,9 @@ def test_check_names_columns_that_say_nothing(tmp_path: Path) -> None:
         'numbers = ["age", "size"]\n[table.categories]\nward = []\nsex = ["p", "q"]\n'
     )
     said = command("check", str(tmp_path / "p.toml")).stdout
+    assert "which are age, size, ward=x, ward=unknown, sex=p, sex=q, sex=unknown" in " ".join(
+        said.split()
+    )
     notes = [line for line in said.splitlines() if "it says nothing" in line]
     assert [note.split("'")[1] for note in notes] == ["size", "ward"]
 
@@ -134,6 +137,22 @@ def test_parquet_is_read_alike(tmp_path: Path) -> None:
     config = TableConfig(label="y", numbers=("age",), categories={"cp": ()}, missing="impute")
     found = columns_of(f"parquet:{tmp_path / 't.parquet'}", config)
     assert found == {"y": ["a", "b"], "age": ["1.5", ""], "cp": ["1", "2"]}
+
+
+def test_the_sites_of_a_parquet_file_are_those_of_the_same_csv(run: Path, tmp_path: Path) -> None:
+    """Numbers and missing values have types there, and are no words."""
+    columns = {name: [row[name] for row in heart.rows()] for name in heart.COLUMNS}
+    typed = {
+        name: [None if word in ("", "?") else float(word) for word in words]
+        for name, words in columns.items()
+        if name in FEATURES
+    }
+    pq.write_table(pa.table({**columns, **typed}), tmp_path / "heart.parquet")
+    source = f"parquet:{tmp_path / 'heart.parquet'}"
+    found = Simulation(heart.hospitals(run.parent / "heart.csv", data__source=source)).population
+    expected = Simulation(stored_config(run / "config.toml")).population
+    assert found.names == expected.names
+    assert found.digest == expected.digest
 
 
 @pytest.mark.parametrize(

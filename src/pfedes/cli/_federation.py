@@ -6,7 +6,8 @@ from pfedes.cli._display import facts, output
 from pfedes.deploy.participant.baseline import trained_alone
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.formatting import computed, percent
-from pfedes.results.classwise import rows_of
+from pfedes.results.classwise import one_class_words, rows_of
+from pfedes.results.closing import class_by_class
 from pfedes.results.run import Run
 
 
@@ -23,6 +24,7 @@ def show_end(run: Run, *, quiet: bool, json: bool) -> None:
             f"{percent(summary['mean_accuracy'])} after"
             if summary["accuracies"]
             else "stays with the participants",
+            **class_by_class(run, summary),
             "report": str(run.directory / "report.html"),
         }
         output().print(facts(rows))
@@ -43,7 +45,14 @@ def show_seat(seat: ParticipantState) -> None:
         seconds = sum(answer.seconds for answer in answers)
         rows["computed"] = f"{flops} in {seconds:.1f} s; neither number was sent"
     if seat.config.participants[0].compare_alone:
-        alone = trained_alone(seat)
-        rows["alone"] = f"{percent(alone)} after training alone for as many rounds"
+        rows["alone"] = _alone(seat)
     rows["use it"] = f"pfedes predict {seat.directory} FILE"
     output().print(facts(rows))
+
+
+def _alone(seat: ParticipantState) -> str:
+    if (scores := trained_alone(seat)) is None:
+        return "training alone failed"
+    said = f"{percent(scores.accuracy)} after training alone for as many rounds"
+    words = one_class_words(scores.test, seat.config.federation.classes)
+    return f"{said}; that model {words}" if words else said

@@ -61,6 +61,9 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
     client = population.client(participant.name)
     labels = population.labels(participant.name)
     held = np.unique(np.concatenate(list(labels.values())))
+    table = population.preprocess(participant.name)
+    # Others share an extractor with it only if their numbers mean the same, in the same order.
+    meant = {"which are": ", ".join(table.features)} if table is not None else {}
     output().print(
         facts(
             {
@@ -68,6 +71,7 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
                 "model": f"{type(client.model).__name__}, "
                 f"{sum(p.numel() for p in client.model.parameters()):,} parameters",
                 "inputs": " x ".join(map(str, client.shape)),
+                **meant,
                 "samples": ", ".join(f"{len(part):,} {name}" for name, part in labels.items()),
                 "classes": f"{len(held)} of {len(population.class_names)}: "
                 + ", ".join(population.class_names[label] for label in held),
@@ -99,7 +103,6 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
             output().print(f"secure sum: {text}", soft_wrap=True)
     rule, people = simulation.config.aggregation, simulation.config.federation.participants
     advice = rule.advice(len(people)) if method.averages_parameters else None
-    table = population.preprocess(participant.name)
     silent = table.constant if table is not None else []
     constant = [
         f"column {name!r} is the same in all training rows: it says nothing" for name in silent

@@ -1,6 +1,7 @@
 """`pfedes predict`: what a client's model sees in pictures."""
 
 import json as json_module
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +19,8 @@ from pfedes.formatting import listed, percent, plain
 from pfedes.results.classwise import one_class_words
 from pfedes.results.personal import PersonalModel, Prediction
 from pfedes.results.table import Table
+
+log = logging.getLogger(__name__)
 
 
 def predict(
@@ -102,6 +105,8 @@ def print_predictions(
     if form == "table":
         _print_table(personal, found)
         return
+    if warning := _one_class(personal):
+        log.warning("the model %s", plain(warning))
     flagged = personal.table is not None
     text = _as_csv(found, flagged) if form == "csv" else _as_json(found, flagged)
     if out is None:
@@ -146,7 +151,7 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
     output().print(table)
     facts = personal.facts
     known, all_of_them = facts.classes, len(personal.class_names)
-    warning = one_class_words(facts.scores.test, personal.class_names)
+    warning = _one_class(personal)
     output().print(
         f"by {facts.client}'s {facts.architecture} after round {facts.round}: "
         f"{percent(facts.scores.accuracy)} right on its own test samples; "
@@ -154,6 +159,10 @@ def _print_table(personal: PersonalModel, found: Sequence[Prediction]) -> None:
         f"{len(known)} of {all_of_them} classes ({plain(listed(known, MOST_CLASSES))})",
         soft_wrap=True,
     )
+
+
+def _one_class(personal: PersonalModel) -> str:
+    return one_class_words(personal.facts.scores.test, personal.class_names)
 
 
 def _as_csv(found: Sequence[Prediction], flagged: bool) -> str:

@@ -19,6 +19,9 @@ from pfedes.imports import absolute, without_directory
 from pfedes.methods import METHODS
 from pfedes.section import Section
 
+RUNS = {"partition", "models", "method", "train", "federation"}
+"""Sections by which the configuration of a run, given by mistake, is recognised."""
+
 FOLDER = "folder:"
 """How a name of data begins that is a directory of images."""
 
@@ -130,6 +133,10 @@ def read_participant(path: Path) -> Participant:
 
 def participant_from(tree: Mapping[str, Any], directory: Path, where: str) -> Participant:
     """The participant of a table, its names made absolute; or one line that names what is wrong."""
+    if RUNS & tree.keys() and not {"name", "model"} & tree.keys():
+        raise ConfigError(
+            f"{where} is the configuration of a run: a participant file has name, model and data"
+        )
     try:
         participant = Participant(**tree)
     except ValidationError as error:

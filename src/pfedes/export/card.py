@@ -13,7 +13,7 @@ from pfedes.export.onnx import TOLERANCE
 from pfedes.formatting import listed, percent
 from pfedes.methods.fedmrl import Fused
 from pfedes.methods.fedproto import NearestPrototype
-from pfedes.results.classwise import one_class_words
+from pfedes.results.classwise import one_class_words, untested_words
 from pfedes.results.personal import PersonalModel
 
 MOST_CLASSES = 20  # that it never saw, by name
@@ -66,6 +66,7 @@ def card(personal: PersonalModel, samples: int, difference: float | None) -> str
         ],
         tally=scores.test,
         only_class=one_class_words(scores.test, personal.class_names),
+        untested=untested_words(scores.test, personal.class_names),
         labels=_labels(scores.test),
         confusion=_confusion(scores.test),
         most_confused=MOST_CONFUSED,

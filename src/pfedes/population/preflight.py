@@ -30,9 +30,14 @@ def problems_of(client: Client) -> list[Problem]:
 
 def advice_on(client: Client) -> Iterator[str]:
     """What works, but is hardly meant so."""
-    absent = set(client.test.labels.tolist()) - set(client.train.labels.tolist())
-    if absent:
+    learned, tested = (set(part.labels.tolist()) for part in (client.train, client.test))
+    if absent := tested - learned:
         yield f"the test data has {len(absent)} classes that training never shows"
+    if untested := learned - tested:
+        yield (
+            f"the test data has no samples of {len(untested)} classes that training shows: no "
+            "score will tell whether the model knows them"
+        )
     if len(client.val) == 0:
         yield "there is no validation data: the best round cannot be chosen"
     seen = {_bytes(sample) for sample in client.train.inputs}

@@ -32,6 +32,14 @@ def one_class_words(tally: Tally | None, names: Sequence[str]) -> str:
     return f"predicts one class only, {class_name(label, names)}"
 
 
+def untested_words(tally: Tally | None, names: Sequence[str]) -> str:
+    """That test samples of one class cannot show what a model knows; '' where there are others."""
+    if tally is None or len(tally.held) != 1:
+        return ""
+    (label,) = tally.held
+    return f"all test samples are of one class, {class_name(label, names)}"
+
+
 def other_measures(scores: Scores) -> str:
     """All measures except the accuracy, in one line; '' where they are not known."""
     return _in_one_line({metric: scores.by(metric) for metric in METRICS})
@@ -51,6 +59,8 @@ def rows_of(scores: Scores, names: Sequence[str]) -> dict[str, str]:
         rows["baseline"] = f"{percent(baseline)} right by always naming the commonest class"
     if words := one_class_words(scores.test, names):
         rows["warning"] = f"the model {words}"
+    elif words := untested_words(scores.test, names):
+        rows["warning"] = f"{words}: the accuracy does not show whether the model knows another"
     return rows
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pfedes.config import Config
 from pfedes.core.measures import METRICS
-from pfedes.formatting import clock, computed, count, percent, told
+from pfedes.formatting import clock, computed, count, counted, percent, told
 from pfedes.methods import display_name
 from pfedes.results.classwise import mean_measures, warning_of
 from pfedes.results.summary import Row
@@ -47,7 +47,7 @@ def closing_rows(run: Closed) -> dict[str, str]:
     rows = {
         "method": _subject(summary),
         "accuracy": _accuracy(summary),
-        **_class_by_class(run, summary),
+        **class_by_class(run, summary),
         "before training": percent(summary["initial_accuracy"]),
         "best round": best if summary["best_round"] is not None else "-",
         "sent": f"{count(summary['floats_down'])} floats down, "
@@ -86,7 +86,7 @@ def _chosen_by(run: Closed) -> str:
     return "by validation" if metric == "accuracy" else f"by {METRICS[metric]} of validation"
 
 
-def _class_by_class(run: Closed, summary: Row) -> dict[str, str]:
+def class_by_class(run: Closed, summary: Row) -> dict[str, str]:
     """What the accuracy does not say; nothing of runs that did not record it."""
     if (baseline := summary["majority_baseline"]) is None:
         return {}
@@ -109,6 +109,8 @@ def headline(run: Closed) -> str:
         if not run.rounds
         else run.why_untrained()
     )
+    if run.trained and (number := len(summary["one_class"])):
+        result += f" ({counted(number, 'model')} of one class only)"
     return f"{_subject(summary)}, round {summary['rounds']} of {rounds}: {result}"
 
 

@@ -269,14 +269,14 @@ def table_of(
     for chosen in (result for result in results if result.point and not result.reason):
         keys = ", ".join(f"{key} = {value}" for key, value in chosen.point.items())
         notes.append(f"{chosen.label}: {keys}, chosen by validation")
-    notes += filter(None, map(_one_class_note, results))
+    notes += filter(None, map(one_class_note, results))
     notes.append(BEST_SELECTED_NOTE)
     if reference is not None:
         notes.append(INTERVAL_NOTE)
     return Table(columns, rows, notes)
 
 
-def _one_class_note(result: Result) -> str:
+def one_class_note(result: Result) -> str:
     """How many models name one class only, and whose; '' if none does."""
     whose = [
         f"{name} (seed {summary['seed']})"

@@ -20,6 +20,7 @@ from pfedes.sweep.cells import Outcome
 from pfedes.sweep.compare import (
     Result,
     difference_of,
+    one_class_note,
     records_of,
     reference_of,
     results_of,
@@ -144,6 +145,7 @@ class Comparison:
         for result in self._ranked():
             lines.append(f"  {result.label}: {percent(result.over_seeds('mean_accuracy')[0])}")
         lines += [f"  {r.label}: {r.reason}" for r in self.results if r.reason]
+        lines += [f"  {note}" for note in map(one_class_note, self.results) if note]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -13,6 +13,7 @@ from pfedes.deploy.coordinator.strikes import Strikes
 from pfedes.deploy.revocation import read_revocations
 from pfedes.errors import StoreError
 from pfedes.formatting import counted, plain
+from pfedes.results.classwise import one_class_words
 
 ANSWERING = 5.0  # seconds for the server
 
@@ -31,6 +32,7 @@ class Person:
     strikes: int = 0
     paused_until: int | None = None  # the round from which on it is asked again
     refused: str | None = None  # why it does not take part in the present job
+    one_class: str = ""  # that its model predicts one class only, where participants tell that
 
     @property
     def note(self) -> str:
@@ -39,6 +41,7 @@ class Person:
         if self.strikes:
             pause = f", not asked before round {self.paused_until}" if self.paused_until else ""
             notes.append(f"{counted(self.strikes, 'strike')}{pause}")
+        notes += filter(None, [self.one_class])
         return plain("; ".join(notes))
 
 
@@ -97,6 +100,9 @@ def status_of(layout: Layout) -> Status:
                 accounts[name].count if name in accounts else 0,
                 accounts[name].until if name in paused else None,
                 refused.get(name),
+                one_class_words(scores[name].test, config.federation.classes)
+                if name in scores
+                else "",
             )
         )
     finished = run is not None and is_finished(run, config)

@@ -2,13 +2,14 @@
 
 import shutil
 
+from pfedes.core.scores import Scores
 from pfedes.deploy.participant.state import ParticipantState
 from pfedes.federation.loop import Federation
 from pfedes.methods.standalone import StandaloneConfig
 
 
-def trained_alone(seat: ParticipantState) -> float:
-    """Test accuracy after as many rounds of the same local training, with nobody else."""
+def trained_alone(seat: ParticipantState) -> Scores | None:
+    """How well the model does after as many rounds of the same local training, with nobody else."""
     config, method = seat.config, StandaloneConfig()
     rounds = seat.answered()
     changes = {"participation": 1.0, "min_uploads": 1, "patience": 0}
@@ -22,5 +23,4 @@ def trained_alone(seat: ParticipantState) -> float:
     )
     out = seat.directory / "alone"
     shutil.rmtree(out, ignore_errors=True)
-    accuracy: float = Federation(alone, out=out).run().summary["mean_accuracy"]
-    return accuracy
+    return Federation(alone, out=out).run().manifest.scores.get(person.name)
