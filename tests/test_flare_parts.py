@@ -4,6 +4,8 @@ import json
 import stat
 from dataclasses import asdict
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from pfedes.cli import _lazy
 from pfedes.config.participant import read_participant
 from pfedes.core.payload import Payload, under
 from pfedes.core.protocol import Failure, Task
+from pfedes.core.wire import WireSpec
+from pfedes.deploy.coordinator.controller import _received
 from pfedes.deploy.coordinator.fleet import FlareFleet, NoMessage
 from pfedes.deploy.coordinator.layout import Layout, Presence
 from pfedes.deploy.coordinator.quorum import PATIENCE, gather
@@ -97,6 +101,19 @@ def test_of_a_failure_nothing_passes_but_that_it_is_one() -> None:
     passed = OnlyAgreed(**LIST).process(failure, FLContext())
     assert passed.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
     assert "secret" not in passed
+    for code in ("patient 7", ["patient 7"]):
+        failure.set_return_code(code)
+        passed = OnlyAgreed(**LIST).process(failure, FLContext())
+        assert passed.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+
+
+def test_what_a_site_says_of_a_failure_is_fit_for_a_log() -> None:
+    answers: Queue[Any] = Queue()
+    result = make_reply("\x1b[2J\nround 7 ok " + "x" * 10**6)
+    _received(answers, "ada", WireSpec(), client_task=SimpleNamespace(result=result), fl_ctx=None)
+    _, message = answers.get_nowait()
+    assert message.why.startswith("its site says ?[2J round 7 ok xxx")
+    assert len(message.why) < 1000
 
 
 def test_the_list_comes_from_participant_toml(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Messages and cards that are too large are turned away before memory is taken for them."""
 
 import json
+import uuid
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,24 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
+import msgpack  # type: ignore[import-untyped]
 import numpy as np
 from nvflare.app_common.decomposers import numpy_decomposers
 from nvflare.fuel.f3.streaming.blob_streamer import BlobHandler
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.class_loader import get_class_name
 from nvflare.fuel.utils.config_service import ConfigService
-from nvflare.fuel.utils.fobs import dots
+from nvflare.fuel.utils.fobs import dots, lobs
 from nvflare.fuel.utils.fobs import fobs as registry
+from nvflare.fuel.utils.fobs.datum import Datum, DatumManager
+from nvflare.fuel.utils.fobs.decomposer import DataClassDecomposer
 
 from pfedes import Card, WireError, configure
 from pfedes.core.payload import Payload
 from pfedes.deploy import sizes
 from pfedes.deploy.coordinator.enrolment import Enrolment
 from pfedes.deploy.hardening.arrays import refuse_arrays
+from pfedes.deploy.hardening.attachments import refuse_files
 from pfedes.deploy.messages import to_payload, to_shareable
 from pfedes.methods import METHODS
 from pfedes.population.simulation import Simulation
@@ -62,6 +67,59 @@ def test_arrays_are_neither_sent_nor_taken_in_nor_fetched(limited: None) -> None
     # What we send is bytes, and passes.
     message = Payload({}, {"kind": "hello"})
     assert to_payload(fobs.loads(fobs.dumps(to_shareable(message)))).meta == message.meta
+
+
+def attached(tmp_path: Path) -> bytes:
+    """A message that has a file with it, as FLARE sends it."""
+    file = tmp_path / "sent"
+    file.write_text("anything")
+    data: bytes = fobs.dumps({"file": Datum.file_datum(str(file))})
+    return data
+
+
+def naming(file: Path) -> bytes:
+    """A message of which a part names a file of the receiver's."""
+    about = {"datum_id": str(uuid.uuid4()), "datum_type": "any", "dot": 0, "value": str(file)}
+    part = {
+        registry.FOBS_TYPE: get_class_name(Datum),
+        registry.FOBS_DATA: {"data": about},
+        registry.FOBS_DECOMPOSER: get_class_name(DataClassDecomposer),
+    }
+    main = msgpack.packb({"cookie": part})
+    head: bytes = lobs.HEADER_STRUCT.pack(lobs.MARKER_MAIN, 0, len(main))
+    return head + bytes(main)
+
+
+def test_no_file_leaves_or_comes_with_a_message(
+    limited: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site sends the cookies of a task back: one that names its key must not bring the key."""
+    received = tmp_path / "received"
+    received.mkdir()
+    monkeypatch.setattr(DatumManager, "add_datum", DatumManager.add_datum)
+    monkeypatch.setattr(lobs, "get_datum_dir", lambda: str(received))
+    fobs.register_data_classes(Datum)  # as FLARE does
+    key = tmp_path / "site.key"
+    key.write_text("the key")
+    told = naming(key)
+    stolen = fobs.loads(told)
+    assert b"the key" in fobs.dumps(stolen)  # without us, the sender gets it
+    message = attached(tmp_path)
+    assert fobs.loads(message)["file"].value.startswith(str(received))
+    before = len(list(received.iterdir()))
+
+    refuse_files()
+    with pytest.raises(WireError, match="not taken in"):
+        fobs.loads(told)
+    with pytest.raises(WireError, match="not taken in"):
+        fobs.loads(message)
+    assert len(list(received.iterdir())) == before
+    for part in (stolen, {"file": Datum.file_datum(str(key))}):
+        with pytest.raises(WireError, match="not attached"):
+            fobs.dumps(part)
+    # Long texts and bytes, which FLARE attaches by itself, still travel.
+    long = {"text": "x" * 2**24, "bytes": b"y" * 2**24}
+    assert fobs.loads(fobs.dumps(long)) == long
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

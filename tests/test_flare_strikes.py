@@ -1,6 +1,7 @@
 """Participants who keep the others waiting are asked less and less; honest ones are not."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfe
 
 from hypothesis import given
 from hypothesis import strategies as st
+from nvflare.private.defs import CellMessageHeaderKeys, new_cell_message
+from nvflare.private.fed.server import job_runner
+from nvflare.private.fed.server.fed_server import FederatedServer
 
 from pfedes import cli
 from pfedes.core.payload import Payload
+from pfedes.deploy import blame
 from pfedes.deploy.coordinator.fleet import CalledOffError, NoMessage
 from pfedes.deploy.coordinator.layout import Layout, Presence
 from pfedes.deploy.coordinator.quorum import gather
@@ -56,7 +61,7 @@ class Federation(Sites):
                 self.coordinate()
                 return
             except CalledOffError:
-                pass
+                self.serving._strike_enders()
             finally:
                 self.shapes = everybody
 
@@ -86,6 +91,16 @@ class Reconnecting(Federation):
         return found
 
 
+class Ending(Federation):
+    """eve says in every job that her part of it has failed, which ends it for everybody."""
+
+    def answer(self, site: str, kind: str) -> Payload | NoMessage:
+        if (site, kind) == ("eve", "answer"):
+            self.layout.write_ended(self.serving._job, ["eve"])
+            raise CalledOffError("the job was aborted")
+        return super().answer(site, kind)
+
+
 def test_a_participant_that_never_answers_is_asked_less_and_less(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -108,6 +123,85 @@ def test_a_participant_that_always_reconnects_no_longer_ends_every_job(
     assert people.asked_for("answer", "ada") == people.asked_for("answer", "ben") == ROUNDS
     assert people.jobs <= 7
     assert "eve has strike 2: it left a job and came back" in caplog.text
+
+
+def test_a_participant_that_ends_every_job_is_left_out_of_most(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    people = Ending(Layout(tmp_path / "federation"))
+    people.serve()
+    # Twice in round 1, and in rounds 3, 7, 15 and 31.
+    assert people.asked_for("answer", "eve") == 6
+    assert people.jobs == 11
+    assert "eve has strike 2: its part of a job failed, which ended the job" in caplog.text
+    # What ended another job is nobody's fault in this one.
+    people.serving._job = "another"
+    before = Strikes(people.layout.strikes).accounts()
+    people.serving._strike_enders()
+    assert Strikes(people.layout.strikes).accounts() == before
+
+
+def test_nor_does_it_keep_a_federation_from_beginning(tmp_path: Path) -> None:
+    """Where the quorum is reached without it."""
+    people = Federation(Layout(tmp_path / "federation"))
+    for job in ("1", "2"):
+        people.layout.write_ended(job, ["eve"])
+        people.serving._job = job
+        people.serving._strike_enders()
+    for quorum, sites in ((2, ["ada", "ben"]), (3, ["ada", "ben", "eve"])):
+        config = people.configured(
+            **{"federation.participants": list(people.shapes), "federation.quorum": quorum}
+        )
+        found = gather(people.layout, config, people.connected, 0)
+        assert (found.sites, found.is_ready) == (sites, True)
+
+
+JOB = "5f0c0b52-7a3e-4d0b-9d7e-0f6f3a1c2b11"
+
+
+def test_by_whose_word_a_job_ends_is_written_down_before_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "federation").mkdir()
+    layout = Layout(tmp_path / "federation")
+    seen: list[list[str]] = []
+
+    def act(*_: Any, **__: Any) -> None:
+        seen.append(layout.ended()[1])
+
+    def start(self: Any, job_id: str) -> None:
+        said = {"ada": "started", "dan": "NVFLARE_ERROR: no", "eve": None}
+        replies = [
+            SimpleNamespace(client_name=name, reply=SimpleNamespace(body=body))
+            for name, body in said.items()
+        ]
+        job_runner.check_client_replies(replies, ["ada", "dan"], "start job")
+
+    monkeypatch.setattr(FederatedServer, "process_job_failure", act)
+    monkeypatch.setattr(job_runner, "check_client_replies", act)
+    monkeypatch.setattr(job_runner.JobRunner, "_start_run", start)
+    blame.install(layout)
+    people = {name: SimpleNamespace(name=name) for name in ("ada", "ben", "eve")}
+    runner = SimpleNamespace(is_client_outcome_pending=lambda job, name: name != "ben")
+    server: Any = SimpleNamespace(
+        client_manager=SimpleNamespace(clients=people), engine=SimpleNamespace(job_runner=runner)
+    )
+    for token, said, named in (
+        ("ada", {"job_id": JOB, "code": 0}, []),  # it has ended well
+        ("ada", {"job_id": JOB, "code": -9}, []),  # FLARE does nothing about that
+        ("ben", {"job_id": JOB, "code": 101}, []),  # is not in it
+        ("x", {"job_id": JOB, "code": 101}, []),
+        ("ada", "nonsense", []),
+        ("eve", {"job_id": JOB, "code": 101}, ["eve"]),
+        ("eve", {"job_id": JOB, "code": 102}, ["eve"]),
+        ("ada", {"job_id": JOB, "code": 9}, ["eve", "ada"]),
+    ):
+        request = new_cell_message({CellMessageHeaderKeys.TOKEN: token}, said)
+        FederatedServer.process_job_failure(server, request)
+        assert seen.pop() == named
+    job_runner.JobRunner._start_run(server, job_id="another")
+    assert seen.pop() == ["dan"]
+    assert layout.ended() == ("another", ["dan"])
 
 
 def test_strikes_outlive_the_coordinator_and_are_shown(

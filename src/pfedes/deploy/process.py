@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pfedes.deploy.coordinator.layout import REVOKED
+from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.farewell import farewell
 from pfedes.deploy.hardening.install import harden
 from pfedes.deploy.names import INNER
@@ -23,9 +23,11 @@ def main() -> None:
     harden()
     if role == "server":
         # Only in the server: the import takes a moment, and a site accepts no connections.
-        from pfedes.deploy.guard import install
+        from pfedes.deploy import blame, guard
 
-        install(Path(workspace).parent / REVOKED)
+        layout = Layout(Path(workspace).parent)
+        guard.install(layout.revoked)
+        blame.install(layout)
     else:
         last.append(farewell())
     module = f"nvflare.private.fed.app.{role}.{role}_train"

@@ -156,7 +156,7 @@ def _received(
 ) -> None:
     result = client_task.result
     if (code := result.get_return_code()) != ReturnCode.OK:
-        answers.put((site, NoMessage(f"its site says {code}")))
+        answers.put((site, NoMessage(printable(f"its site says {code}"))))
         return
     try:
         answers.put((site, to_payload(result, expected)))

@@ -15,6 +15,7 @@ DIR/
     told.json          who was told the end of which run, after which round
     awaited.json       who has not answered yet in the present round
     refused.json       who does not take part in the present job, and why
+    ended.json         by whose word the last job ended that ended so
     strikes.json       who kept the others waiting, and until when it is not asked
     trouble.txt        what ended a job, until the process that submits jobs has seen it
     server.log         what FLARE's server says
@@ -65,7 +66,14 @@ class Awaited(Section):
     sites: list[str]
 
 
-_PRESENCE, _AWAITED = TypeAdapter(Presence), TypeAdapter(Awaited)
+class Ended(Section):
+    """By whose word a job ended."""
+
+    job: str
+    sites: list[str]
+
+
+_PRESENCE, _AWAITED, _ENDED = TypeAdapter(Presence), TypeAdapter(Awaited), TypeAdapter(Ended)
 _REFUSED = TypeAdapter(dict[str, str])
 
 
@@ -90,6 +98,7 @@ class Layout:
         self.trouble = directory / "trouble.txt"
         self.strikes = directory / "strikes.json"
         self._refused = directory / "refused.json"
+        self._ended = directory / "ended.json"
         self.changing = directory / "changing.lock"
         self._serving = directory / "serving.lock"
 
@@ -143,6 +152,16 @@ class Layout:
 
     def refused(self) -> dict[str, str]:
         return read_as(_REFUSED, self._refused, {})
+
+    def write_ended(self, job: str, sites: Collection[str]) -> None:
+        """By whose word a job ends, for the process that gives strikes."""
+        tree = {"job": job, "sites": list(sites)}
+        write_atomically(self._ended, json.dumps(tree).encode())
+
+    def ended(self) -> tuple[str, list[str]]:
+        """The last job that ended by somebody's word, and by whose."""
+        found = read_as(_ENDED, self._ended, Ended(job="", sites=[]))
+        return found.job, found.sites
 
     def write_trouble(self, text: str) -> None:
         """What ended a job, for the process that submits jobs."""

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 LOOK = 0.5  # seconds between two looks
 LEAVING = 30.0  # seconds beyond the timeout in which a participant may still receive the result
 CONNECTING = 30.0  # seconds for the server to answer
+OUTCOMES = {"NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "30"}  # s for sites to say how a job ended
 MANY = 20  # looks in a row without an answer, after which it is said
 
 Say = Callable[[str], None]
@@ -157,7 +158,7 @@ class Serving:
             write_server(self.layout.server, configure(self.layout.config))
             remove(self.layout.trouble)  # left by a job whose end was not seen
             largest = configure(self.layout.config).federation.max_message
-            self.engine.limits = size_limits(largest)
+            self.engine.limits = {**size_limits(largest), **OUTCOMES}
             stack.callback(self.engine.stop)
             stack.callback(self._disconnect)
             stack.enter_context(_in_one_line())
@@ -201,6 +202,7 @@ class Serving:
         with _asking():
             over = bool(self._job) and self._is_over(session.get_job_status(self._job))
         if over:
+            self._strike_enders()
             self.say("the job ended")
             self._job, self._waiting_since = "", time.monotonic()
         if not self._job:
@@ -257,9 +259,18 @@ class Serving:
         in_job = self._presence.in_job if self._job else {}
         returned = {n: in_job[n] for n in in_job.keys() & there.keys() if there[n] != in_job[n]}
         for name, session in returned.items():
-            run = begun(self.layout)
-            round = run.manifest.round + 1 if run is not None else 1
-            self._strikes.give(name, "it left a job and came back", round, session)
+            self._strikes.give(name, "it left a job and came back", self._round(), session)
+
+    def _strike_enders(self) -> None:
+        """Who says that its part of a job failed ends the job for everybody."""
+        job, names = self.layout.ended()
+        for name in names if job == self._job else ():
+            self._strikes.give(name, "its part of a job failed, which ended the job", self._round())
+
+    def _round(self) -> int:
+        """The one to be done."""
+        run = begun(self.layout)
+        return run.manifest.round + 1 if run is not None else 1
 
     def _tell_refusals(self) -> None:
         refused = self.layout.refused()

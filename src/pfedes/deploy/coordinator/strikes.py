@@ -1,7 +1,8 @@
 """A participant that keeps the others waiting is asked less and less often.
 
-A participant is given a strike when it does not answer in time, and when it leaves a job that is
-under way and comes back, for that job must end to let it in. The first strike costs nothing; every
+A participant is given a strike when it does not answer in time, when it leaves a job that is under
+way and comes back, for that job must end to let it in, and when it says that its part of a job
+failed, for FLARE then ends the job for everybody. The first strike costs nothing; every
 further one a pause that doubles: 1, 3, 7, ... rounds. Ten rounds answered in a row lift one strike.
 A pause never stops a federation: where too few are left for a round, it is lifted.
 """

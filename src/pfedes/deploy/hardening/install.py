@@ -11,6 +11,7 @@ from nvflare.fuel.hci.server import builtin
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from pfedes.deploy.hardening.arrays import refuse_arrays
+from pfedes.deploy.hardening.attachments import refuse_files
 from pfedes.deploy.hardening.cell import GuardedCell
 from pfedes.deploy.hardening.commands import FewCommands
 from pfedes.deploy.hardening.processors import processors
@@ -31,5 +32,6 @@ def harden() -> None:
     cell._is_server_job_cell = lambda info: False
     socket_conn.MAX_FRAME_SIZE = LARGEST_FRAME
     refuse_arrays()
+    refuse_files()
     ClientRequestProcessors.request_processors = processors()
     builtin.ServerCommandRegister = FewCommands

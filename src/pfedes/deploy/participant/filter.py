@@ -27,6 +27,7 @@ LENGTHS = {CARD: LONGEST, MEASURES: LONGEST, SIGNATURE: LONGEST_SIGNATURE}
 LONGEST_TEXT = 128  # of every other value: names, digests, versions
 LONGEST_LIST = 10_000  # numbers: versions, or classes with their counts
 LARGEST = 2**80
+CODES = [code for name, code in vars(ReturnCode).items() if name.isupper()]
 
 
 class OnlyAgreed(Filter):  # type: ignore[misc]  # FLARE has no types
@@ -42,8 +43,8 @@ class OnlyAgreed(Filter):  # type: ignore[misc]  # FLARE has no types
         self.floats = floats
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        if shareable.get_return_code() != ReturnCode.OK:
-            return make_reply(shareable.get_return_code())  # a failure, and nothing else in it
+        if (code := shareable.get_return_code()) != ReturnCode.OK:  # a failure, and nothing else
+            return make_reply(code if code in CODES else ReturnCode.EXECUTION_EXCEPTION)
         payload = to_payload(shareable)
         if len(json.dumps(payload.meta)) > LONGEST:
             raise WireError("metadata that was not agreed on")
