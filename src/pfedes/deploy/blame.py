@@ -60,10 +60,10 @@ def _note_failures(blame: Blame) -> None:
         said = request.payload if isinstance(request.payload, dict) else {}
         job, code = said.get(JobFailureMsgKey.JOB_ID), said.get(JobFailureMsgKey.CODE)
         client = self.client_manager.clients.get(request.get_header(CellMessageHeaderKeys.TOKEN))
-        ends = client is not None and isinstance(job, str) and code in FAILURES
+        ends = isinstance(job, str) and client is not None and code in FAILURES
         # Who is not in the job, or said before how it ended, cannot end it.
         if ends and self.engine.job_runner.is_client_outcome_pending(job, client.name):
-            blame.note(job, client.name)
+            blame.note(str(job), client.name)
         return process(self, request)
 
     FederatedServer.process_job_failure = processing
