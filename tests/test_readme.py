@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parents[1] / "README.md"
+LINK = r"(!?)\[[^\]]*\]\(([^)#]+)\)"
 
 
 def test_the_python_example() -> None:
@@ -22,5 +23,15 @@ def test_the_python_example() -> None:
 
 
 def test_the_files_it_points_to_are_there() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text()):
+    for _, target in re.findall(LINK, README.read_text()):
         assert target.startswith("https://") or (README.parent / target).exists(), target
+
+
+def test_it_is_one_page_with_two_commands_a_result_and_six_links() -> None:
+    text = README.read_text()
+    assert len(text.splitlines()) < 70
+    assert re.findall(r"^    (.+?) +#", text, re.MULTILINE) == ["make demo", "make test"]
+    figures = [target for mark, target in re.findall(LINK, text) if mark]
+    assert [target for target in figures if target.startswith("results/")] == figures[1:]
+    assert len(figures) == 2  # how it works, and the result
+    assert len([target for mark, target in re.findall(LINK, text) if not mark]) == 6
