@@ -1,9 +1,10 @@
 """Code blocks of the documentation tell the truth: commands, options and keys are there, and what
 is marked as runnable runs."""
 
+import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import pfedes
 from blocks import RUN, Block, blocks, inline_commands, pages
 from commands import command
 from pfedes import Federation
@@ -23,9 +25,15 @@ from surface import surface
 ROOT = Path(__file__).parents[1]
 PAGES = pages(ROOT)
 RUNNABLE = [name for name, text in PAGES.items() if RUN in text]
-CHEAP = ("--set", "train.rounds=1", "--set", "train.epochs=1", "--set", "runtime.fleet=serial",
-         "--set", "runtime.report=false")  # fmt: skip
+CHEAP: Mapping[str, Any] = {
+    "train.rounds": 1,
+    "train.epochs": 1,
+    "runtime.fleet": "serial",
+    "runtime.report": False,
+}
 """What a reader leaves to its default, so that a page is read in seconds here."""
+FEW = {**CHEAP, "data.limit": 200, "partition.clients": 4, "models.pool": ["cnn5", "cnn4"]}
+"""And where the page takes digits."""
 
 
 def all_commands(text: str) -> Iterator[list[str]]:
@@ -123,17 +131,26 @@ def given(page: str) -> None:
         lines = ["patient,hospital,age,chol,sex,cp,remarks,disease"]
         for n in range(120):
             where = ("north", "south")[n % 2]
-            row = (n, where, 30 + n % 50, 180 + n, "fm"[n % 3 > 0], n % 4, "", "yn"[n % 5 > 1])
-            lines.append(",".join(map(str, row)))
+            row = (n, where, 30 + n % 50, 180 + n, "fm"[n % 3 > 0], n % 4, "")
+            lines.append(",".join(map(str, (*row, ("yes", "no")[n % 5 > 1]))))
         Path("patients.csv").write_text("\n".join(lines))
         rows = [",".join(line.split(",")[2:6]) for line in lines[:4]]
         Path("new-patients.csv").write_text("\n".join(rows))
 
 
-def follow(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does what a block says."""
+def cheaper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`pfedes.run` or `pfedes.compare` with few digits."""
+
+    def call(*, settings: Mapping[str, Any] | None = None, rounds: int = 1, **options: Any) -> Any:
+        return function(settings={**FEW, **(settings or {})}, quiet=True, **options)
+
+    return call
+
+
+def follow(block: Block, monkeypatch: pytest.MonkeyPatch, names: dict[str, Any]) -> None:
+    """Does what a block says; `names` are those of the page's earlier blocks of Python."""
     if block.language == "python":
-        exec(compile(block.text, "page", "exec"), {"__name__": "page"})
+        exec(compile(block.text, "page", "exec"), names)
         return
     for name, *rest in block.commands():
         if name == "cd":
@@ -144,36 +161,42 @@ def follow(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
             if variable == "PYTHONPATH":
                 monkeypatch.syspath_prepend(value)
         elif name == "pfedes":
-            cheap: tuple[str, ...] = CHEAP if rest[0] in ("run", "compare") else ()
+            cheap: Mapping[str, Any] = CHEAP if rest[0] in ("run", "compare") else {}
             if "--data" not in rest and not any(word.endswith(".toml") for word in rest) and cheap:
-                cheap += ("--set", "data.limit=300")
-            done = command(*rest, *cheap)
+                cheap = FEW
+            rest += [f"--set={key}={json.dumps(value)}" for key, value in cheap.items()]
+            done = command(*rest)
             assert done.returncode == 0, f"pfedes {' '.join(rest)}: {done.stderr}"
         else:
             raise ConfigError(f"no test can run {name!r}: unmark the block")
 
 
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_what_is_marked_runs(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every marked block of a page, in its order, in one directory: some ten small runs in all."""
+def test_what_is_marked_runs(
+    page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cells_here: None
+) -> None:
+    """Every marked block of a page, in order, in one directory: some twenty small runs in all."""
     place = tmp_path / "reader"
     place.mkdir()
     monkeypatch.chdir(place)
     given(page)
+    for name in ("run", "compare"):
+        monkeypatch.setattr(pfedes, name, cheaper(getattr(pfedes, name)))
+    names: dict[str, Any] = {"__name__": "page"}
     ran = 0
     for block in blocks(PAGES[page]):
         if block.file is not None and not Path(block.file).exists():
             Path(block.file).parent.mkdir(parents=True, exist_ok=True)
             Path(block.file).write_text(block.text)
         if block.runs:
-            follow(block, monkeypatch)
+            follow(block, monkeypatch, names)
             ran += 1
     assert ran
 
 
 def test_the_pages_of_newcomers_are_run() -> None:
     here = {Path(page).stem for page in RUNNABLE}
-    assert here >= {"index", "bring-your-own", "use-a-model", "extend", "clinic", "reproduce"}
+    assert here >= {"index", "bring-your-own", "use-a-model", "extend", "clinic", "notebooks"}
 
 
 def test_blocks_are_found() -> None:
