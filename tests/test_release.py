@@ -36,8 +36,12 @@ def test_changelog_and_citation_name_the_version() -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / ".github/workflows").glob("*.yml")))
 def test_workflows_call_what_is_there(file: Path) -> None:
     workflow = yaml.safe_load(file.read_text())
-    jobs = workflow["jobs"].values()
     assert workflow["permissions"] == {"contents": "read"}
+    called = [job["uses"] for job in workflow["jobs"].values() if "uses" in job]
+    for other in called:
+        # YAML takes the key `on` for true.
+        assert "workflow_call" in yaml.safe_load((ROOT / other).read_text())[True]
+    jobs = [job for job in workflow["jobs"].values() if "uses" not in job]
     assert all("timeout-minutes" in job for job in jobs)
     steps = [step for job in jobs for step in job["steps"]]
     assert all(("run" in step) != ("uses" in step) for step in steps)
@@ -47,11 +51,17 @@ def test_workflows_call_what_is_there(file: Path) -> None:
     }
     goals = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert made <= set(goals)
-    tested = {
-        version
-        for job in jobs
-        for version in job.get("strategy", {}).get("matrix", {}).get("python", [])
-    }
-    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
-    named = {c.rpartition(" ")[2] for c in classifiers if "Python :: 3." in c}
-    assert tested <= named
+
+
+def test_the_pythons_that_are_named_are_those_that_are_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [c.rpartition(" ")[2] for c in project["classifiers"] if "Python :: 3." in c]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+    assert project["requires-python"] == f">={named[0]}"
+
+
+def test_nothing_is_published_that_was_not_tested() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    assert set(jobs["publish"]["needs"]) == {"tests", "build"}
+    assert jobs["tests"]["uses"] == "./.github/workflows/ci.yml"
