@@ -5,6 +5,7 @@ import re
 import threading
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pages import SCRIPT
 from pfedes import Federation
 from pfedes.core.payload import Payload, encode
-from pfedes.store.manifest import Extent
+from pfedes.store.manifest import Extent, MetricsFile
 from pfedes.store.run_store import RunStore
 from running import small
 
@@ -49,16 +50,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
-def address(runs: Path) -> Iterator[str]:
+@contextmanager
+def serving(*directories: Path) -> Iterator[str]:
+    """The address of a page over these directories."""
     from pfedes.watch.server import Server
 
-    server = Server([runs])
+    server = Server(directories)
     thread = threading.Thread(target=server.run, args=(lambda _: None,))
     thread.start()
-    yield server.address
-    server.stop()
-    thread.join()
+    try:
+        yield server.address
+    finally:
+        server.stop()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(runs: Path) -> Iterator[str]:
+    with serving(runs) as address:
+        yield address
 
 
 class Visit:
@@ -75,7 +85,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(address)
-        self.page.locator("#overview tbody tr").nth(1).wait_for()
+        self.page.locator("#overview tbody tr").first.wait_for()
 
     def __enter__(self) -> "Visit":
         return self
@@ -115,6 +125,97 @@ def test_the_page_follows_a_run(browser: Any, address: str, runs: Path) -> None:
         label = visit.page.locator("#curve [role=img]")
         after = re.compile("after round 3$")
         playwright.expect(label).to_have_attribute("aria-label", after)
+        assert visit.complaints == []
+
+
+def used(visit: Visit) -> tuple[int, int]:
+    """Bytes of JavaScript, and nodes of the document, that a page holds on to."""
+    session = visit.context.new_cdp_session(visit.page)
+    session.send("HeapProfiler.collectGarbage")
+    heap = session.send("Runtime.getHeapUsage")["usedSize"]
+    nodes = session.send("Memory.getDOMCounters")["nodes"]
+    session.detach()
+    return heap, nodes
+
+
+def test_a_page_keeps_up_with_a_thousand_rounds_and_does_not_grow(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every 40th commit is awaited; the page and the server look more often than they usually do,
+    so that the test takes seconds."""
+    monkeypatch.setattr("pfedes.watch.pages.READING", 0.02)
+    monkeypatch.setattr("pfedes.watch.pages.TICK", 0.02)
+    place = tmp_path / "runs" / "long"
+    Federation(small(train__rounds=1), out=place).run()
+    config = place / "config.toml"
+    config.write_text(config.read_text().replace("rounds = 1\n", "rounds = 1000\n"))
+    store = RunStore(place)
+    manifest = first = store.manifest()
+    files: tuple[MetricsFile, ...] = ("rounds.jsonl", "clients.jsonl")
+    rows = {name: store.rows(name, first) for name in files}
+    sizes = {}
+    with serving(tmp_path / "runs") as address, Visit(browser, address) as visit:
+        progress = visit.page.locator("#tiles dd").first
+        playwright.expect(progress).to_have_text("1 of 1000")
+        for done in range(40, 1001, 40):
+            metrics = manifest.metrics | {
+                name: store.append(
+                    name,
+                    [
+                        {**row, "round": n}
+                        for n in range(manifest.round + 1, done + 1)
+                        for row in of
+                    ],
+                    manifest.metrics[name],
+                )
+                for name, of in rows.items()
+            }
+            manifest = first.model_copy(update={"round": done, "metrics": metrics})
+            store.write_manifest(manifest)
+            playwright.expect(progress).to_have_text(f"{done} of 1000", timeout=30_000)
+            if done in (280, 1000):  # with as many points as a curve has, and at the end
+                sizes[done] = used(visit)
+        label = visit.page.locator("#curve [role=img]")
+        playwright.expect(label).to_have_attribute("aria-label", re.compile("after round 1000$"))
+        assert visit.complaints == []
+    heap, nodes = (after / before for before, after in zip(sizes[280], sizes[1000], strict=True))
+    assert nodes < 1.2
+    assert heap < 1.5
+
+
+def test_a_coordinators_federation_is_on_the_page(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is connected, since when, and who was warned; names may come from anybody."""
+    pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
+    from pfedes.deploy.coordinator.status import Person, Status
+
+    people = [
+        Person(EVIL, True, "2026-11-18 10:00:00", 3, 0.875, strikes=2, paused_until=5),
+        Person("ben", False, None, 0, None, refused=EVIL),
+        Person("cleo", None, None, 1, 0.5, revoked=True),
+    ]
+    status = Status(True, 1, 4, False, people, [EVIL])
+    monkeypatch.setattr("pfedes.deploy.coordinator.status.status_of", lambda _: status)
+    place = tmp_path / "federation"
+    Federation(small(train__rounds=1), out=place / "run").run()
+    (place / "federation.toml").write_text("")
+    with serving(place) as address, Visit(browser, address, 390) as visit:
+        table = visit.page.locator("#people tbody")
+        playwright.expect(table.locator("tr")).to_have_count(3, timeout=30_000)
+        shown = [row.locator("th, td").all_inner_texts() for row in table.locator("tr").all()]
+        assert [cell.strip() for cell in shown[0]] == [
+            *(EVIL, "yes", "2026-11-18 10:00:00", "2", "87.50 %", "3"),
+            "2 strikes, not asked before round 5",
+        ]
+        assert shown[1][1:4] == ["no", "-", "0"]
+        assert shown[1][6] == f"does not take part: {EVIL}"
+        assert shown[2][1] == "revoked"
+        assert visit.page.locator("#server").inner_text() == "The server answers."
+        assert visit.page.locator("#warnings").inner_text() == EVIL
+        assert visit.page.evaluate("window.hacked") is None
+        root = "document.documentElement"
+        assert visit.page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
         assert visit.complaints == []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 
 from pfedes.errors import PfedesError
 from pfedes.formatting import listed
@@ -59,6 +60,7 @@ class Watcher:
         self.entries: dict[str, WatchedEntry] = {}
         self.left_out = 0
         self._look_at = 0.0
+        self._looked = Event()
 
     def read_runs(self) -> None:
         """Finds runs and reads those that have changed. Meant to be called every second."""
@@ -67,11 +69,13 @@ class Watcher:
             self._look()
             took = time.monotonic() - began
             self._look_at = began + max(LOOKING, SHARE * took)
+            self._looked.set()
         for entry in list(self.entries.values()):
             self._read(entry)
 
     def ask_federations(self) -> None:
         """Asks coordinators' servers who is connected: seconds for each that does not answer."""
+        self._looked.wait(LOOKING)  # at the start it is not known yet whom to ask
         for entry in list(self.entries.values()):
             if entry.federation is not None:
                 people = _people(entry.federation)
