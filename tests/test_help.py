@@ -33,7 +33,7 @@ def test_without_arguments_it_says_what_to_do_next() -> None:
     assert told[-1] == "--help"
     assert len(told) > 3
     assert set(told[:-1]) <= set(COMMANDS)
-    assert all(len(line) <= 88 for line in done.stdout.splitlines())
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize(("name", "flare"), [("serve", False), ("serve", True), ("run", False)])

@@ -21,16 +21,16 @@ from pfedes.version import __version__
 DEBUG = "--debug"
 
 WHAT_NEXT = """\
-pfedes: personalized federated learning in which every client keeps its own model.
+pfedes: personalized federated learning, every client with a model of its own.
 
 What to do next:
 
-    pfedes run                train ten clients on handwritten digits, in about a minute
-    pfedes new my-study       make a project with your own models and data
+    pfedes run            train ten clients on digits, in about a minute
+    pfedes new my-study   make a project with your own models and data
     pfedes compare --methods standalone,pfedes
-                              compare methods on equal terms
-    pfedes rehearse           try a federation across processes, on this machine
-    pfedes --help             list all commands"""
+                          compare methods on equal terms
+    pfedes rehearse       try a federation across processes, on this machine
+    pfedes --help         list all commands"""
 
 app = typer.Typer(
     cls=LazyGroup,
