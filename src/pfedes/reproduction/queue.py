@@ -1,6 +1,6 @@
 """The runs behind `results/`, in the order of what they are worth."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from pfedes.reproduction.experiments.ablation import ABLATION
 from pfedes.reproduction.experiments.sharing import SHARING
 from pfedes.reproduction.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
 from pfedes.reproduction.experiments.tables import seeds_of, setting
-from pfedes.reproduction.runner import Campaign
+from pfedes.reproduction.runner import Campaign, each_once
 from pfedes.reproduction.scale import CONVERGED, LAPTOP, Scale
 from pfedes.reproduction.scenario import COMPARED, DATA, Setting
-from pfedes.sweep.cells import Cell, Outcome, Watcher
+from pfedes.sweep.cells import Cell, Watcher
 from pfedes.sweep.execute import run_cells
 
 CLOSE = ("standalone", "pfedes", "fedproto")
@@ -126,17 +126,11 @@ class Queue:
     ) -> dict[str, str]:
         """Runs what is missing at the lowest priority; why a run failed, by its name."""
         owners = {cell.name: work for _, cell, work in self._owned()}
-        told: set[str] = set()
 
-        def look(working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
-            if watch is not None:
-                watch(working, outcomes)
-            for outcome in outcomes:
-                if outcome.run is not None and outcome.cell.name not in told:
-                    told.add(outcome.cell.name)
-                    work = owners[outcome.cell.name]
-                    work.settle(outcome.cell, every_experiment, keep_states=keep_states)
+        def settle(cell: Cell) -> None:
+            owners[cell.name].settle(cell, every_experiment, keep_states=keep_states)
 
+        look = each_once(settle, watch)
         outcomes = run_cells(self.missing(), jobs=jobs, watch=look, idle=True)
         look({}, outcomes)
         return {outcome.cell.name: outcome.reason for outcome in outcomes if outcome.reason}

@@ -2,7 +2,7 @@
 
 import itertools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,16 +78,9 @@ class Campaign:
         A finished run's states are removed once everything that any experiment measures on them
         is written down: a table would otherwise leave tens of gigabytes.
         """
-        told: set[str] = set()
-
-        def look(working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
-            if watch is not None:
-                watch(working, outcomes)
-            for outcome in outcomes:
-                if outcome.run is not None and outcome.cell.name not in told:
-                    told.add(outcome.cell.name)
-                    self.settle(outcome.cell, every_experiment, keep_states=keep_states)
-
+        look = each_once(
+            lambda cell: self.settle(cell, every_experiment, keep_states=keep_states), watch
+        )
         cells = [cell for cell in self.missing() if only is None or cell.name == only.name]
         outcomes = run_cells(cells, jobs=jobs, watch=look, cluster=cluster)
         look({}, outcomes)
@@ -131,3 +124,18 @@ class Keeper:
             measure.of(cell.directory)
         with writing(cell.directory):
             shutil.rmtree(cell.directory / "state", ignore_errors=False)
+
+
+def each_once(settle: Callable[[Cell], None], watch: Watcher | None) -> Watcher:
+    """Watches runs as `watch` does, and settles each of them when it has finished."""
+    settled: set[str] = set()
+
+    def look(working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
+        if watch is not None:
+            watch(working, outcomes)
+        for outcome in outcomes:
+            if outcome.run is not None and outcome.cell.name not in settled:
+                settled.add(outcome.cell.name)
+                settle(outcome.cell)
+
+    return look
