@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from pfedes.config.participant import Participant
 from pfedes.core.names import check_name
-from pfedes.core.payload import Payload, Value
+from pfedes.core.payload import Payload, Value, whole
 from pfedes.core.protocol import LAST_ROUND, SUMMAND, Reply
 from pfedes.deploy.sum_messages import (
     MASK,
@@ -67,7 +67,7 @@ class SumPart:
         `asked` is the digest of what it answers: see `asked_for`.
         """
         meta = summand.payload.meta
-        run, round = str(meta["run"]), int(str(meta["round"]))
+        run, round = str(meta["run"]), whole(meta["round"])
         member = self._member(run)
         values: Integers = summand.payload.tensors[SUMMAND].numpy()
         identity = self.identity
