@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from pfedes.core.client import Client
-from pfedes.core.context import TrainConfig
+from pfedes.core.train_config import TrainConfig
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):

@@ -15,8 +15,8 @@ import pfedes.core.training
 import reference_more as oracle
 from by_hand import context, digests, made, run_of, same, server_state, upload
 from pfedes import Card, Client, Federation, Payload, PfedesError, WireError
-from pfedes.core.context import TrainConfig
 from pfedes.core.payload import State
+from pfedes.core.train_config import TrainConfig
 from pfedes.core.training import Learner
 from pfedes.population.simulation import Simulation
 from running import result, small

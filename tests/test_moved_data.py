@@ -9,7 +9,7 @@ from PIL import Image
 
 from pfedes import Config, Federation, Participant, StoreError, cli, configure, open_run
 from pfedes.config.earlier_digests import earlier_federation_digest
-from pfedes.core.context import TrainConfig
+from pfedes.core.train_config import TrainConfig
 from pfedes.data.partition import PartitionConfig
 from running import small
 

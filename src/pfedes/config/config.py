@@ -17,9 +17,9 @@ from pfedes.config.participant import FOLDER, Participant
 from pfedes.config.runtime import RuntimeConfig
 from pfedes.config.toml import lines_of
 from pfedes.core.aggregation import AggregationConfig
-from pfedes.core.context import TrainConfig
 from pfedes.core.measures import Metric
 from pfedes.core.precision import Precision
+from pfedes.core.train_config import TrainConfig
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
 from pfedes.data.tables import TableConfig

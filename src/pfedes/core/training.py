@@ -25,7 +25,7 @@ from pfedes.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from pfedes.core.context import Context
-from pfedes.core.context import TrainConfig
+from pfedes.core.train_config import TrainConfig
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,10 @@ from pfedes.core.aggregation import (
     weights_of,
 )
 from pfedes.core.client import Card, Client
-from pfedes.core.context import Context, TrainConfig
+from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, TensorSpec, Value
 from pfedes.core.shapes import is_image
+from pfedes.core.train_config import TrainConfig
 from pfedes.core.training import only_images_augmented
 from pfedes.core.wire import WireSpec
 from pfedes.errors import ConfigError

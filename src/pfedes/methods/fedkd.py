@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from pfedes.core.aggregation import Averaging, Tensors, combine
 from pfedes.core.client import Card, Client
-from pfedes.core.context import Context, TrainConfig
+from pfedes.core.context import Context
 from pfedes.core.payload import Payload, State, TensorSpec, under, within
 from pfedes.core.samples import Batch
+from pfedes.core.train_config import TrainConfig
 from pfedes.core.training import Learner, fit, label_loss
 from pfedes.core.wire import Group, WireSpec
 from pfedes.methods import _low_rank as low_rank

@@ -20,12 +20,13 @@ from distributed import get_worker
 
 from pfedes.core.aggregation import AggregationConfig
 from pfedes.core.client import Card, Client
-from pfedes.core.context import Context, TrainConfig
+from pfedes.core.context import Context
 from pfedes.core.device import device_of
 from pfedes.core.payload import Payload
 from pfedes.core.precision import Precision
 from pfedes.core.samples import Normaliser, Samples
 from pfedes.core.seeding import Streams
+from pfedes.core.train_config import TrainConfig
 from pfedes.files import existing
 from pfedes.fleet.serial import with_threads
 from pfedes.formatting import measured
