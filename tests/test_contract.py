@@ -31,7 +31,7 @@ from pfedes.errors import FailedRunError
 from pfedes.federation.admission import Verdict
 from pfedes.federation.rows import client_row
 from pfedes.methods import display_name
-from pfedes.methods.base import Received, Wire
+from pfedes.methods.base import Problem, Received, Wire
 from pfedes.sweep.cells import Outcome
 from pfedes.sweep.compare import cells_of, results_of, table_of
 from running import small
@@ -217,6 +217,103 @@ def test_an_exception_at_the_server_is_one_line_with_its_place(
     )
     assert line_of('tensors["absent"]') in str(failed.value)
     assert str(failed.value).endswith(f"Fix that, then run 'pfedes resume {tmp_path / 'run'}'")
+
+
+class Learns(Own):
+    """Sends one number each way."""
+
+    averages_parameters = True
+
+    def start(self, cards: Sequence[Card], ctx: Context) -> State:
+        return State({"number": torch.zeros(1)})
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        return Payload(state.tensors)
+
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
+        return Upload(0.0, {"number": download.tensors["number"] + 1})
+
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        number = WireSpec((required({"number": TensorSpec((1,))}),))
+        return Wire(down=number, up=number)
+
+
+class FailsInCheck(Learns):
+    def check(self, cards: Sequence[Card], ctx: Context) -> list[Problem]:
+        raise ValueError("of check")
+
+
+class FailsInAllowed(Learns):
+    def allowed(self, card: Card, ctx: Context) -> Wire:
+        raise ValueError("of allowed")
+
+
+class FailsInChange(Learns):
+    def change(self, upload: Received, download: Payload, ctx: Context) -> dict[str, torch.Tensor]:
+        raise ValueError("of change")
+
+
+class FailsToMeasure(Learns):
+    """After aggregating, everybody would be sent what is not there."""
+
+    def evaluated_after_aggregation(self, ctx: Context) -> bool:
+        return True
+
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
+        return State({})
+
+    def download(self, state: State, card: Card, ctx: Context) -> Payload:
+        return Payload({"number": state.tensors["number"]})
+
+
+class ForgetsToReturn(Learns):
+    def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> Any:
+        """As if the last line was forgotten."""
+
+
+class SendsABareNumber(Learns):
+    def download(self, state: State, card: Card, ctx: Context) -> Any:
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "line"),
+    [
+        (FailsInCheck, "check() of {} failed in round 0: ValueError: of check", '"of check"'),
+        (FailsInAllowed, "allowed() of {} failed in round 0: ValueError", '"of allowed"'),
+        (FailsInChange, "change() of {} failed in round 1: ValueError", '"of change"'),
+        (
+            FailsToMeasure,
+            "download() of {} failed in round 1: KeyError: 'number'",
+            'state.tensors["n',
+        ),
+        (ForgetsToReturn, "aggregate() of {} failed in round 1: it returned None, expected", ""),
+        (SendsABareNumber, "download() of {} failed in round 0: it returned 0.5, expected", ""),
+    ],
+)
+def test_whatever_goes_wrong_in_a_method_at_the_server_is_one_line(
+    kind: type[Own], said: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_contract.Own", kind)
+    with pytest.raises(FailedRunError) as failed:
+        Federation(small("test_contract:Own"), out=tmp_path / "run").run()
+    text = str(failed.value)
+    assert said.format("test_contract:Own") in text
+    assert not line or f"({line_of(line)})" in text
+    assert ("Fix that, then run 'pfedes resume" in text) == ("in round 1" in text)
+
+
+class ReturnsItsLoss(Own):
+    def client_round(self, client: Client, download: Payload, ctx: Context) -> Any:
+        return 0.5
+
+
+def test_a_method_that_returns_no_upload_is_told_what_to_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_contract.Own", ReturnsItsLoss)
+    with pytest.raises(FailedRunError, match=r"client_round\(\) returned 0\.5, expected an Upload"):
+        Federation(small("test_contract:Own"), out=tmp_path / "run").run()
 
 
 def test_every_column_of_a_client_row_is_reserved() -> None:

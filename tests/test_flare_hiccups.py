@@ -6,8 +6,10 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
-from pfedes import ConfigError, MethodError, open_run
-from pfedes.core.payload import Payload
+from pfedes import ConfigError, FailedRunError, MethodError, PFedES, open_run
+from pfedes.core.client import Card
+from pfedes.core.context import Context
+from pfedes.core.payload import Payload, State
 from pfedes.deploy.coordinator.fleet import (
     CalledOffError,
     NoMessage,
@@ -49,6 +51,26 @@ def test_rounds_that_could_only_fail_are_waited_for(tmp_path: Path) -> None:
     with pytest.raises(CalledOffError, match="1 of 2 take part"):
         sites.coordinate()
     assert [row["round"] for row in sites.coordinate().rounds] == [1, 2, 3]
+
+
+def test_what_fails_at_the_coordinator_names_the_command_that_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A federation's run is none that 'pfedes resume' could continue."""
+
+    def download(self: PFedES, state: State, card: Card, ctx: Context) -> Payload:
+        if ctx.round == 2:
+            raise ValueError("of round 2")
+        return honest(self, state, card, ctx)
+
+    honest = PFedES.download
+    monkeypatch.setattr(PFedES, "download", download)
+    sites = Sites(Layout(tmp_path / "federation"))
+    with pytest.raises(FailedRunError) as failed:
+        sites.coordinate()
+    text = str(failed.value)
+    assert text.startswith("download() of pfedes failed in round 2: ValueError: of round 2 (test_")
+    assert text.endswith("Fix that, then run 'pfedes serve'")
 
 
 def test_the_roster_decides_whether_a_round_can_succeed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,16 +20,22 @@ from pfedes.errors import (
 )
 from pfedes.federation.admission import Admission
 from pfedes.federation.directory import free_directory, refuse_if_taken
-from pfedes.federation.endings import blaming, refuse_a_broken_method, resumable
 from pfedes.federation.estimate import is_big, plan_of
 from pfedes.federation.evaluation import evaluated, first_scores, in_digits
+from pfedes.federation.failed_run import (
+    blaming,
+    command_that_continues,
+    payload_of,
+    refuse_a_broken_method,
+    resumable,
+)
 from pfedes.federation.ledger import Ledger
 from pfedes.federation.listener import Listener
 from pfedes.federation.release import charge, new_state, prospect_of, summed
 from pfedes.fleet import make_fleet
 from pfedes.fleet.early import dismiss
 from pfedes.fleet.serial import with_threads
-from pfedes.methods.base import Method, in_one_line
+from pfedes.methods.base import in_one_line
 from pfedes.methods.contract import check_contract
 from pfedes.models.precision_speed import warn_if_slow
 from pfedes.population.simulation import Simulation
@@ -183,8 +188,8 @@ class Federation:
                 dismiss()  # workers that were started early and are not needed
                 if (store := self._resumed) is None:
                     store = self._begin(simulation, fleet)
-                continuing = f"'pfedes resume {self.directory}' continues"
-                with locked(store.state), resumable(store), noting_a_stop(continuing):
+                continuing = self._continuing(simulation)
+                with locked(store.state), resumable(continuing), noting_a_stop(continuing):
                     log_into(self.directory)
                     ledger = Ledger.reopen(
                         store,
@@ -200,12 +205,20 @@ class Federation:
         method, ctx = simulation.method, simulation.context(0)
         cards = fleet.enroll()
         self.config.check_uploads(len(cards))
-        if problems := simulation.population.check(method, ctx) or method.check(cards, ctx):
+        with blaming(method, "check", 0):
+            problems = simulation.population.check(method, ctx) or method.check(cards, ctx)
+        if problems:
             raise MethodError(in_one_line(problems))
-        with blaming(method, "start", 0):
+        with blaming(method, "allowed", 0):
             check_contract(method, cards, ctx)
-            state = method.start(cards, ctx)
-            tasks = [Task("", c.name, 0, 0, method.download(state, c, ctx)) for c in cards]
+        with blaming(method, "start", 0):
+            state = payload_of(method.start(cards, ctx))
+        with blaming(method, "download", 0):
+            downloads = [payload_of(method.download(state, card, ctx)) for card in cards]
+        tasks = [
+            Task("", card.name, 0, 0, download)
+            for card, download in zip(cards, downloads, strict=True)
+        ]
         here = simulation.population.is_here
         if here and is_big(self.config, [card.samples for card in cards]):
             with blaming(method, "aggregate", 1):
@@ -219,7 +232,8 @@ class Federation:
         if failures:  # a client that is left out may join later
             cards = [card for card in cards if card.name in scores]
             self.config.check_uploads(len(cards))
-            state = method.start(cards, ctx)
+            with blaming(method, "start", 0):
+                state = payload_of(method.start(cards, ctx))
         population = simulation.population
         return Ledger.create(
             self.directory,
@@ -235,21 +249,25 @@ class Federation:
     def _admit(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> None:
         """Takes in who was not there before: a federation may grow between two rounds."""
         method, ctx = simulation.method, simulation.context(ledger.round)
+        continuing = self._continuing(simulation)
         newcomers: list[Card] = []
         for card in fleet.enroll():
             if card.name in ledger.cards:
                 continue
-            if problems := method.check([*ledger.cards.values(), *newcomers, card], ctx):
+            with blaming(method, "check", ctx.round, continuing):
+                problems = method.check([*ledger.cards.values(), *newcomers, card], ctx)
+            if problems:
                 log.warning("%s is not admitted: %s", card.name, in_one_line(problems))
                 continue
             newcomers.append(card)
         if not newcomers:
             return
-        tasks = [
-            Task(ledger.manifest.run, card.name, ledger.round, 0,
-                 method.download(ledger.state, card, ctx))
-            for card in newcomers
-        ]  # fmt: skip
+        with blaming(method, "download", ctx.round, continuing):
+            tasks = [
+                Task(ledger.manifest.run, card.name, ledger.round, 0,
+                     payload_of(method.download(ledger.state, card, ctx)))
+                for card in newcomers
+            ]  # fmt: skip
         # Who does not answer may come another time.
         scores, _ = first_scores(simulation, fleet, self.listener, tasks)
         ledger.admit([card for card in newcomers if card.name in scores], scores)
@@ -271,6 +289,7 @@ class Federation:
     def _round(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> Row:
         began = time.perf_counter()
         method, ctx = simulation.method, simulation.context(ledger.round + 1)
+        continuing = self._continuing(simulation)
 
         # Step 1: select clients.
         selected = sorted(self._selected(ledger, ctx))
@@ -278,9 +297,9 @@ class Federation:
 
         # Step 2: send them what the server holds.
         cards = {name: ledger.card(name) for name in selected}
-        with blaming(method, "download", ctx.round, self.directory):
+        with blaming(method, "download", ctx.round, continuing):
             tasks = [
-                ledger.task(card, ctx, method.download(ledger.state, card, ctx))
+                ledger.task(card, ctx, payload_of(method.download(ledger.state, card, ctx)))
                 for card in cards.values()
             ]
 
@@ -289,22 +308,25 @@ class Federation:
         over_network = not simulation.population.is_here
         admission = Admission(tasks, cards, method, ctx, last, over_network=over_network)
         for answer in fleet.round(tasks):
-            self.listener.client_done(admission.examine(answer))
+            with blaming(method, "change", ctx.round, continuing):
+                verdict = admission.examine(answer)
+            self.listener.client_done(verdict)
         verdicts = admission.verdicts()
         if self.config.privacy.mode == "local":
             charge(ledger, ctx.round, verdicts)
         if simulation.population.is_here and ledger.round == 0:
-            refuse_a_broken_method(verdicts, self.directory)
+            refuse_a_broken_method(verdicts, continuing)
 
         # Step 5: aggregate, unless too few uploads are left to mean anything.
         uploads = admission.accepted()
         ok = len(uploads) >= self.config.fewest_uploads
+        state = ledger.state
         if ok and ctx.summed != "no":
             verdicts, state = summed(simulation, fleet, ledger, ctx, verdicts)
             ok = state is not ledger.state
-        else:
-            with blaming(method, "aggregate", ctx.round, self.directory):
-                state = new_state(simulation, ledger, ctx, tasks, uploads) if ok else ledger.state
+        elif ok:
+            with blaming(method, "aggregate", ctx.round, continuing):
+                state = payload_of(new_state(simulation, ledger, ctx, tasks, uploads))
         if not state.is_finite():
             log.warning("round %d: the aggregate is not finite and is dropped", ctx.round)
             ok, state = False, ledger.state
@@ -313,7 +335,7 @@ class Federation:
         standings = ledger.standings(verdicts, ok)
         floats = 0
         if ok and simulation.scores_are_told and method.evaluated_after_aggregation(ctx):
-            standings, floats = self._measure(fleet, ledger, standings, state, method, ctx)
+            standings, floats = self._measure(simulation, fleet, ledger, standings, state, ctx)
         return ledger.commit(
             ctx.round,
             ok=ok,
@@ -324,6 +346,9 @@ class Federation:
             server_flops=ctx.meter.total,
             seconds=time.perf_counter() - began,
         )
+
+    def _continuing(self, simulation: Simulation) -> str:
+        return command_that_continues(self.directory, here=simulation.population.is_here)
 
     def _selected(self, ledger: Ledger, ctx: Context) -> Iterable[str]:
         """K clients; where privacy has a price, those who may pay it, the least charged first."""
@@ -338,20 +363,21 @@ class Federation:
 
     def _measure(
         self,
+        simulation: Simulation,
         fleet: Fleet,
         ledger: Ledger,
         standings: Mapping[str, Standing],
         state: State,
-        method: Method[Any],
         ctx: Context,
     ) -> tuple[dict[str, Standing], int]:
         """Scores of all clients with what they would be sent now, and the floats that cost."""
-        everyone = {**ledger.manifest.clients, **standings}
-        tasks = [
-            Task(ledger.manifest.run, name, ctx.round, standing.version,
-                 method.download(state, ledger.card(name, standing), ctx))
-            for name, standing in everyone.items()
-        ]  # fmt: skip
+        method, everyone = simulation.method, {**ledger.manifest.clients, **standings}
+        with blaming(method, "download", ctx.round, self._continuing(simulation)):
+            tasks = [
+                Task(ledger.manifest.run, name, ctx.round, standing.version,
+                     payload_of(method.download(state, ledger.card(name, standing), ctx)))
+                for name, standing in everyone.items()
+            ]  # fmt: skip
         last = ledger.manifest.scores
         # Who does not answer keeps its last score.
         scores, _ = evaluated(fleet, self.listener, tasks, last)

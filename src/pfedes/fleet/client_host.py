@@ -43,7 +43,7 @@ from pfedes.files import Buffer
 from pfedes.fleet.allow_list import check_consent, check_download, check_reply, told_card
 from pfedes.imports import kind_text_and_place
 from pfedes.methods.base import Method, in_one_line
-from pfedes.methods.contract import check_metadata
+from pfedes.methods.contract import check_metadata, upload_of
 from pfedes.population.base import Population
 from pfedes.population.simulation import Simulation
 from pfedes.privacy.mechanism import Mechanism, SimulatedPrivacy
@@ -175,7 +175,7 @@ class ClientHost:
         with ctx.streams.ambient("client", round=task.round, client=task.client):
             if task.base == 0:
                 self.method.prepare(client, ctx)
-            upload = self.method.client_round(client, self._received(task), ctx)
+            upload = upload_of(self.method.client_round(client, self._received(task), ctx))
             scores = client.score(self.method.personal(client, None, ctx))
         check_metadata(self.method, upload.meta)
         state = client.state()

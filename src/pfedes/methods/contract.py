@@ -9,7 +9,7 @@ from pfedes.core.payload import State, TensorSpec
 from pfedes.core.protocol import RESERVED_META, Task
 from pfedes.core.wire import WireSpec
 from pfedes.errors import MethodError
-from pfedes.methods.base import Method, Wire
+from pfedes.methods.base import Method, Upload, Wire
 from pfedes.privacy.encoding import MOST_NUMBERS
 
 
@@ -40,6 +40,13 @@ def check_shared(name: str, state: State, tasks: Iterable[Task]) -> None:
     for task in tasks:
         if task.download.tensors.keys() != state.tensors.keys():
             raise MethodError(f"{name} is additive, but does not send {task.client} its state")
+
+
+def upload_of(returned: object) -> Upload:
+    """What a method's `client_round` returned, if it is what it must return."""
+    if not isinstance(returned, Upload):
+        raise MethodError(f"client_round() returned {returned!r:.60}, expected an Upload")
+    return returned
 
 
 def check_metadata(method: Method[Any], meta: Iterable[str]) -> None:

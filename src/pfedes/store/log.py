@@ -47,12 +47,12 @@ def logging_into(path: Path) -> Iterator[None]:
 
 @contextmanager
 def noting_a_stop(continuing: str) -> Iterator[None]:
-    """Logs that a signal ended the work, and how to continue: a terminal may be closed by then."""
+    """Logs that a signal ended the work, and what continues it: its terminal may be closed."""
     try:
         yield
     except KeyboardInterrupt as stop:
         # For the file alone: on the screen, the command says so itself.
-        log.info("stopped by %s; %s", stop or "the keyboard", continuing)
+        log.info("stopped by %s; %s continues", stop or "the keyboard", continuing)
         raise
 
 

@@ -154,7 +154,7 @@ class Serving:
         with ExitStack() as stack:
             stack.enter_context(self.layout.served())
             stack.enter_context(logging_into(self.layout.directory / "serve.log"))
-            stack.enter_context(noting_a_stop("'pfedes serve' continues"))
+            stack.enter_context(noting_a_stop("'pfedes serve'"))
             write_server(self.layout.server, configure(self.layout.config))
             remove(self.layout.trouble)  # left by a job whose end was not seen
             largest = configure(self.layout.config).federation.max_message

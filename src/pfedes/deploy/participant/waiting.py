@@ -40,7 +40,7 @@ class Waiting(Section):
         """Until stopped; with `leave`, until the federation is finished."""
         with (
             logging_into(self.directory / "join.log"),
-            noting_a_stop("'pfedes join' continues"),
+            noting_a_stop("'pfedes join'"),
         ):
             self._stay(say, leave=leave)
 
