@@ -37,7 +37,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "fedssa": {"mu": 0.5, "stable_rounds": 2, "fusion": "sum", "averaging": "uniform"},
     "fedre": {"server_lr": 0.01, "server_epochs": 1, "server_batch": 32},
     "fedmrl": {"representation": 100, "small_weight": 1, "shared_model": "cnn5",
-               "averaging": "weighted"},
+               "averaging": "weighted", "projector": "kept"},
 }  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def test_defaults(name: str) -> None:
         ("fedmrl", "representation", [1], [0]),
         ("fedmrl", "small_weight", [0], [-1]),
         ("fedmrl", "shared_model", ["cnn1"], ["cnn9"]),
+        ("fedmrl", "projector", ["random"], ["lost"]),
     ],
 )
 def test_legal_values(name: str, key: str, legal: list[Any], illegal: list[Any]) -> None:

@@ -45,6 +45,7 @@ TINY = replace(
     SMOKE,
     crowds={
         10: Crowd(3, rounds=2, epochs=1, batch_size=16),
+        20: Crowd(3, rounds=2, epochs=1, batch_size=16),
         50: Crowd(4, rounds=2, epochs=1, batch_size=16),
         100: Crowd(5, rounds=2, epochs=1, batch_size=16),
     },
@@ -100,7 +101,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.repeat
 def test_the_scale_smoke_as_a_user_runs_it(tmp_path: Path) -> None:
-    """166 runs of the scale that `pfedes paper all` has, in processes, take some minutes."""
+    """178 runs of the scale that `pfedes paper all` has, in processes, take some minutes."""
     words = ["paper", "all", "--out", str(tmp_path / "out"), "--quiet"]
     done = subprocess.run([*MAIN, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -175,6 +176,7 @@ MADE: dict[str, tuple[list[str], list[str]]] = {
     "sharing": (["sharing"], []),
     "rules": (["rules"], ["rules"]),
     "leaderboard": ([*DATA], []),
+    "public-code": (["public-code"], []),
     "theory": (["constants", "proof"], ["lemma", "gradients", "learning_rate"]),
 }
 """The tables and the pictures of every experiment."""

@@ -184,12 +184,15 @@ def test_fedre(record: Record, size: int) -> None:
     assert_server_went(seen, shared)
 
 
-@pytest.mark.parametrize("after_aggregation", [False, True])
-def test_fedmrl(record: Record, after_aggregation: bool) -> None:
+@pytest.mark.parametrize(
+    ("after_aggregation", "projector"), [(False, "kept"), (True, "kept"), (False, "random")]
+)
+def test_fedmrl(record: Record, after_aggregation: bool, projector: str) -> None:
     seen = record(
         "fedmrl",
         method__representation=60,
         method__small_weight=0.7,
+        method__projector=projector,
         evaluate__after_aggregation=after_aggregation,
     )
     small: Weights = seen.start.tensors
@@ -206,9 +209,11 @@ def test_fedmrl(record: Record, after_aggregation: bool) -> None:
         for name in seen.selected(round):
             close(seen.down(round, name).tensors, small)
             client, orders = seen.clients[name], seen.orders(round, name)
-            smalls[name], projectors[name] = oracle.fedmrl_round(
+            smalls[name], trained = oracle.fedmrl_round(
                 client, small, projectors[name], orders, seen.hyper, 0.7
             )
+            if projector == "kept":
+                projectors[name] = trained
             close(seen.up(round, name).tensors, smalls[name])
             uploads.append((smalls[name], len(client.y)))
         small = average([u for u, _ in uploads], [n for _, n in uploads])
@@ -223,7 +228,10 @@ def test_fedmrl(record: Record, after_aggregation: bool) -> None:
             assert sum(map(len, parts.values())) == len(state), "nothing else is kept"
             assert_same_way(parts["model."], client.weights, seen.starts[name])
             assert_same_way(parts["kept.small."], smalls[name], seen.start.tensors)
-            assert_same_way(parts["kept.projector."], projectors[name], initial[name])
+            if projector == "kept":
+                assert_same_way(parts["kept.projector."], projectors[name], initial[name])
+            else:
+                torch.testing.assert_close(parts["kept.projector."], initial[name], rtol=0, atol=0)
         # Also of clients that were never selected: their small model and projector are initial.
         beside = small if after_aggregation else smalls[name]
         expected = oracle.fedmrl_forward(client.weights, beside, projectors[name], client.x)

@@ -48,6 +48,9 @@ class FedMRLConfig(MethodConfig):
         "cnn5", description="the small model: auto (cnn1 or cnn5) or a model's name"
     )
     averaging: Averaging = Field("weighted", description="weighted (by samples) | uniform")
+    projector: Literal["kept", "random"] = Field(
+        "kept", description="projector after a round: kept | random (as drawn, as in HtFLlib)"
+    )
 
 
 class FedMRL(Method[FedMRLConfig]):
@@ -80,26 +83,30 @@ class FedMRL(Method[FedMRLConfig]):
         small = self._small(client, ctx)
         with ctx.streams.ambient("init.projector", client=client.name):
             projector = _projector(client.model, small)
-        _keep(client, small, projector)
+        client.kept |= under(SMALL, small.state_dict()) | under(PROJECTOR, projector.state_dict())
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
         return Payload(state.tensors)
 
     def client_round(self, client: Client, download: Payload, ctx: Context) -> Upload:
         fused = self._fused(client, download.tensors, ctx)
-        lr = ctx.train.lr
+        lr, kept = ctx.train.lr, self.config.projector == "kept"
+        projector = fused.projector
         loss = fit(
             client,
             {
                 "model": Learner(client.model, lr),
                 "small": Learner.of_received(fused.small, lr),
-                "projector": Learner(fused.projector, lr),
+                # One that is lost after the round loses its momentum, too.
+                "projector": Learner(projector, lr) if kept else Learner.of_received(projector, lr),
             },
             lambda batch: nested_loss(fused, batch, self.config.small_weight),
             epochs=ctx.train.epochs,
             ctx=ctx,
         )
-        _keep(client, fused.small, fused.projector)
+        client.kept |= under(SMALL, fused.small.state_dict())
+        if kept:
+            client.kept |= under(PROJECTOR, projector.state_dict())
         return Upload(loss, fused.small.state_dict())
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
@@ -157,7 +164,3 @@ def nested_loss(fused: Fused, batch: Batch, small_weight: float) -> Tensor:
 def _projector(model: nn.Module, small: CNN) -> nn.Linear:
     own = head_of(model).in_features
     return nn.Linear(small.fc3.in_features + own, own)
-
-
-def _keep(client: Client, small: nn.Module, projector: nn.Module) -> None:
-    client.kept |= under(SMALL, small.state_dict()) | under(PROJECTOR, projector.state_dict())

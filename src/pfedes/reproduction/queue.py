@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pfedes.reproduction.experiment import Experiment
 from pfedes.reproduction.experiments.ablation import ABLATION
+from pfedes.reproduction.experiments.leaderboard import LEADERBOARD
+from pfedes.reproduction.experiments.public_code import PUBLIC_CODE
 from pfedes.reproduction.experiments.sharing import SHARING
 from pfedes.reproduction.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
 from pfedes.reproduction.experiments.tables import seeds_of, setting
@@ -74,6 +76,7 @@ STAGES = (
     Stage("e", "what makes sharing pay, CIFAR-100", CONVERGED, of(SHARING)),
     Stage("f", "heterogeneous, N=50", CONVERGED, lambda _: heterogeneous(50, *DATA)),
     Stage("g", "heterogeneous, N=10", CONVERGED, lambda _: heterogeneous(10, *DATA)),
+    Stage("h", "the leaderboard, and errors in public code", LAPTOP, of(LEADERBOARD, PUBLIC_CODE)),
 )
 
 

@@ -21,7 +21,7 @@ PHASE_1, PHASE_2 = 2.05, 0.84
 
 @dataclass(frozen=True)
 class Crowd:
-    """What N clients of the paper become, and how long they learn."""
+    """What N clients of the paper become, and how long they learn if ten of N take part."""
 
     clients: int
     rounds: int
@@ -107,7 +107,7 @@ PAPER_ROUNDS = 500
 FULL = Scale(
     name="full",
     about="the paper's settings with its grid: for a cluster, or a very patient machine",
-    crowds={n: Crowd(n, rounds=PAPER_ROUNDS, epochs=10, batch_size=512) for n in (10, 50, 100)},
+    crowds={n: Crowd(n, rounds=PAPER_ROUNDS, epochs=10, batch_size=512) for n in (10, 20, 50, 100)},
     sources={"cifar10": "cifar10", "cifar100": "cifar100"},
     classes={"cifar10": 10, "cifar100": 100},
     equal_budget=False,
@@ -134,6 +134,7 @@ CONVERGED = Scale(
     about="all clients, all images, 100 epochs per client: about three hours for a column",
     crowds={
         10: Crowd(10, rounds=100, epochs=1, batch_size=64),
+        20: Crowd(20, rounds=200, epochs=1, batch_size=64),
         50: Crowd(50, rounds=100, epochs=5, batch_size=64),
         100: Crowd(100, rounds=100, epochs=10, batch_size=64),
     },
@@ -155,6 +156,7 @@ LAPTOP = Scale(
     about="all clients, all images, a small part of the training: about two hours for a table",
     crowds={
         10: Crowd(10, rounds=5, epochs=1, batch_size=64),
+        20: Crowd(20, rounds=40, epochs=1, batch_size=64),
         50: Crowd(50, rounds=20, epochs=1, batch_size=16),
         100: Crowd(100, rounds=25, epochs=2, batch_size=16),
     },
@@ -178,6 +180,7 @@ SMOKE = Scale(
     about="a minute each, on digits and generated images: shows that it works, no result",
     crowds={
         10: Crowd(3, rounds=2, epochs=1, batch_size=16),
+        20: Crowd(5, rounds=4, epochs=1, batch_size=16),
         50: Crowd(10, rounds=2, epochs=1, batch_size=16),
         100: Crowd(20, rounds=2, epochs=1, batch_size=16),
     },

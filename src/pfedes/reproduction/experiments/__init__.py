@@ -16,6 +16,7 @@ def experiments() -> "dict[str, Experiment]":
     from pfedes.reproduction.experiments.enhanced import ENHANCED
     from pfedes.reproduction.experiments.leaderboard import LEADERBOARD
     from pfedes.reproduction.experiments.models import MODELS_TABLE
+    from pfedes.reproduction.experiments.public_code import PUBLIC_CODE
     from pfedes.reproduction.experiments.rules import RULES
     from pfedes.reproduction.experiments.sharing import SHARING
     from pfedes.reproduction.experiments.sweeps import NONIID, PARTICIPATING, SENSITIVITY
@@ -27,7 +28,7 @@ def experiments() -> "dict[str, Experiment]":
     known = (
         *(MODELS_TABLE, HETEROGENEOUS, HOMOGENEOUS, CONVERGENCE, INDIVIDUAL, TRADEOFF, TSNE),
         *(ENHANCED, NONIID, PARTICIPATING, SENSITIVITY, CLAIMS),
-        *(ABLATION, SHARING, RULES, LEADERBOARD, THEORY),
+        *(ABLATION, SHARING, RULES, LEADERBOARD, PUBLIC_CODE, THEORY),
     )
     return {experiment.name: experiment for experiment in known}
 
