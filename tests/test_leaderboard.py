@@ -1,14 +1,20 @@
 """The leaderboard, on runs made up by hand."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+import pfedes
+from notebooks import CellMethod
 from pfedes.reproduction.experiment import Results
 from pfedes.reproduction.experiments.leaderboard import BEST, show, wanted
 from pfedes.reproduction.experiments.tables import show as show_table
 from pfedes.reproduction.record import Record
-from pfedes.reproduction.scale import LAPTOP, SMOKE
-from pfedes.reproduction.scenario import LISTED, Setting
+from pfedes.reproduction.scale import LAPTOP, SCALES, SMOKE, Crowd
+from pfedes.reproduction.scenario import DATA, LISTED, Setting
 from records import record
 
 CLIENTS = [0.5, 0.6, 0.7, 0.8]
@@ -53,6 +59,31 @@ def test_every_method_for_different_models_is_listed() -> None:
     settings = wanted(LAPTOP)
     assert {cell.method for cell in settings} == set(LISTED)
     assert len(settings) == len(set(settings)) == 2 * len(LISTED) + 2 * len(BEST)
+
+
+@pytest.mark.usefixtures("cells_here")
+def test_one_command_sets_a_method_beside_the_finished_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that are in the archive nothing is trained."""
+    crowds = dict.fromkeys(SMOKE.crowds, Crowd(4, rounds=1, epochs=1, batch_size=16))
+    settings = {"data.limit": 200, "models.pool": ["cnn5"]}
+    monkeypatch.setitem(SCALES, "smoke", replace(SMOKE, crowds=crowds, settings=settings))
+    options: dict[str, Any] = {"archive": tmp_path / "kept", "jobs": 1, "quiet": True}
+    pfedes.paper("leaderboard", methods=["standalone"], out=tmp_path / "first", **options)
+    found = pfedes.paper(
+        "leaderboard", methods=["standalone", CellMethod], out=tmp_path / "second", **options
+    )
+    trained = {path.parent.name for path in tmp_path.glob("second/cells/*/rounds.jsonl")}
+    assert {name.partition("-")[0] for name in trained} == {"cell_method"}
+    assert len(trained) == len(DATA)
+    for table in found["leaderboard"].tables.values():
+        shown = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
+        assert set(shown) == {"Standalone", "Mine & only"}
+        # It shares nothing either, and was given the same clients, batches and initial weights.
+        assert shown["Mine & only"]["against Standalone"] == "+0.00 [+0.00, +0.00]"
+        assert shown["Mine & only"]["floats"] == "0"
+    assert {path.name for path in tmp_path.glob("kept/cells/cell_method-*")} == trained
 
 
 def test_the_paper_s_value_stands_beside_the_one_measured_by_its_rule() -> None:

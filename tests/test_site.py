@@ -1,5 +1,6 @@
 """The documentation as a site: complete, without a dead link, and usable without a network."""
 
+import csv
 import os
 import re
 import subprocess
@@ -124,6 +125,16 @@ def test_the_reference_is_complete(built: Path) -> None:
     )
     for model in (Config, Participant):
         assert set(keys(model)) <= shown
+
+
+def test_the_leaderboard_is_on_its_page(built: Path) -> None:
+    page = (built / "leaderboard.html").read_text()
+    assert "Add a method" in page
+    for data in ("cifar10", "cifar100"):
+        lines = (ROOT / "results/laptop/leaderboard" / f"{data}.csv").read_text().splitlines()
+        for row in csv.DictReader(lines):
+            assert f"<td>{row['method']}</td>" in page
+            assert re.search(rf">{re.escape(row['accuracy (%)'])}</td>", page)
 
 
 def test_the_examples_that_pages_use_can_be_had_from_the_site(built: Path, tmp_path: Path) -> None:

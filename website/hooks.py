@@ -1,4 +1,4 @@
-"""What MkDocs cannot do by itself: pages from the code and the examples, links out of `docs/`."""
+"""What MkDocs cannot do by itself: pages from code, examples and results, links out of `docs/`."""
 
 import io
 import re
@@ -17,6 +17,7 @@ from pfedes.section import Section
 FilledIn = Callable[[], Iterator[str]]
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+RESULTS = EXAMPLES.with_name("results")
 LANGUAGES = {".md": "markdown", ".py": "python", ".toml": "toml"}
 """Of the examples' files, by suffix; other files are results and data."""
 ARCHIVE = "examples.zip"
@@ -28,7 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Fills in what comes from the code; links that leave `docs/` lead to the page of the examples,
+    """Fills in what comes from elsewhere. Links that leave `docs/` lead to the page of the examples
     or become the name of a file."""
     for name, lines in FILLED_IN.items():
         mark = f"<!-- {name} -->"
@@ -156,9 +157,28 @@ def _example_files() -> list[Path]:
     return sorted(found, key=lambda file: (file.parent, file.name))
 
 
+def leaderboard() -> Iterator[str]:
+    """Its tables at the scales of which there are results, made from the archived runs."""
+    from pfedes.reproduction.experiment import Results
+    from pfedes.reproduction.experiments.leaderboard import LEADERBOARD
+    from pfedes.reproduction.scale import CONVERGED, LAPTOP
+    from pfedes.reproduction.scenario import DATA
+
+    notes: dict[str, None] = {}
+    for scale in (LAPTOP, CONVERGED):
+        shown = LEADERBOARD.show(Results(scale, RESULTS / scale.name))
+        notes |= dict.fromkeys(shown.notes)
+        for data, table in shown.tables.items():
+            if table.rows:
+                yield f"## {DATA[data]}, scale {scale.name}\n\nThe scale: {scale.about}.\n"
+                yield table.to_markdown()
+    yield from (f"- {note}" for note in notes)
+
+
 FILLED_IN: dict[str, FilledIn] = {
     "commands": commands,
     "configuration": configuration,
     "examples": examples,
+    "leaderboard": leaderboard,
 }
 """What stands for `<!-- name -->` on a page, by name."""
