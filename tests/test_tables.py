@@ -25,7 +25,13 @@ from pfedes import Config, Federation, PersonalModel, configure, open_run
 from pfedes.config import stored_config
 from pfedes.config.federation import FederationConfig
 from pfedes.config.participant import Participant
-from pfedes.data.preprocess import CategoryColumn, NumberColumn, Preprocess, canonical
+from pfedes.data.preprocess import (
+    CategoryColumn,
+    NumberColumn,
+    Preprocess,
+    canonical,
+    read_csv,
+)
 from pfedes.data.tables import TableConfig, columns_of, fitted, read_table
 from pfedes.errors import ConfigError, DamageError, DataError, PfedesError
 from pfedes.export.model_files import export_model
@@ -33,6 +39,7 @@ from pfedes.export.onnx import TOLERANCE
 from pfedes.population.own_data import own_data
 from pfedes.population.participants import Participants
 from pfedes.population.simulation import Simulation
+from ward import ward
 
 FEATURES = heart.COLUMNS[2:]
 
@@ -488,6 +495,23 @@ def test_unusable_natural_partitions_are_refused(
 ) -> None:
     with pytest.raises(PfedesError, match=message):
         heart.hospitals(run.parent / "heart.csv", **settings)
+
+
+def test_a_table_is_read_once_for_all_its_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again for whoever asks later: the file may be another one by then."""
+    config = ward(tmp_path / "ward")
+    read: list[Path] = []
+
+    def noticing(path: Path) -> dict[str, list[str]]:
+        read.append(path)
+        return read_csv(path)
+
+    monkeypatch.setattr("pfedes.data.tables.read_csv", noticing)
+    for times in (1, 2):
+        assert len(Simulation(config).population.names) > 1
+        assert len(read) == times
 
 
 def test_a_table_is_dealt_by_its_sites_only(run: Path) -> None:

@@ -2,7 +2,9 @@
 
 import csv
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
@@ -118,9 +120,31 @@ def _parquet(path: Path) -> dict[str, list[str]]:
     }
 
 
+_last: ContextVar[dict[str, dict[str, list[str]]] | None] = ContextVar("last", default=None)
+
+
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Reads a table once for all its sites that follow one another, and forgets it in the end."""
+    token = _last.set({})
+    try:
+        yield
+    finally:
+        _last.reset(token)
+
+
+def _read_or_known(source: str) -> dict[str, list[str]]:
+    if (last := _last.get()) is None:
+        return read_table(source)
+    if source not in last:
+        last.clear()
+        last[source] = read_table(source)
+    return last[source]
+
+
 def columns_of(source: str, config: TableConfig) -> dict[str, list[str]]:
     """The columns of all rows; refuses columns that the configuration does not explain."""
-    table = read_table(source)
+    table = _read_or_known(source)
     path = source.partition(":")[2]
     if not config.label or not (config.numbers or config.categories):
         raise DataError("a table needs table.label, and table.numbers or table.categories")

@@ -19,6 +19,7 @@ from pfedes.core.seeding import Streams
 from pfedes.data.dataset import Images, Progress, silent
 from pfedes.data.partition import Rows
 from pfedes.data.preprocess import Preprocess
+from pfedes.data.tables import reading_once
 from pfedes.errors import ConfigError, ManyError, ModelError, PfedesError
 from pfedes.imports import is_own, own_function
 from pfedes.methods.base import Method, Problem
@@ -60,9 +61,10 @@ class Participants(Population):
         self._data: dict[str, OwnData] = {}
         self._cards: dict[str, Card] = {}
         failures: list[PfedesError] = []
-        for done, name in enumerate(self.names, 1):
-            failures += self._load(name, progress, None if kept is None else kept[name])
-            progress("loading participants' data", done, len(self.names))
+        with reading_once():
+            for done, name in enumerate(self.names, 1):
+                failures += self._load(name, progress, None if kept is None else kept[name])
+                progress("loading participants' data", done, len(self.names))
         if failures:
             raise failures[0] if len(failures) == 1 else ManyError(failures)
         self.sizes = {name: len(data.train) for name, data in self._data.items()}
