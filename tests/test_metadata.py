@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from guests import Remote, ada, enrolled, task, terms
-from pfedes import Federation, Run
+from pfedes import Federation, Run, configure
 from pfedes.config import Config
 from pfedes.core.protocol import Failure, Reply, Scored, Task
 from pfedes.deploy.coordinator.terms import with_norm
@@ -113,6 +113,14 @@ def test_the_site_lets_pass_what_was_asked_for(metadata: str, tmp_path: Path) ->
     values = {value.removeprefix("up/") for value in rules["values"]}
     assert values >= LEFT[metadata]
     assert not values & (LEFT["all"] - LEFT[metadata])
+
+
+def test_consent_to_a_method_that_privacy_excludes_keeps_nobody_out(tmp_path: Path) -> None:
+    person, config = ada(tmp_path, methods=("pfedes", "fd")), alone("none")
+    assert allowed_by(person, config) == allowed_by(ada(tmp_path), config)
+    others = config.model_copy(update={"method": configure(method="fd").method})
+    with pytest.raises(MethodError, match="fd cannot be protected"):
+        allowed_by(person, others)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pfedes.core.protocol import MEASURES, SCORES_META
 from pfedes.deploy.participant.handler import own_config, tells_measures
 from pfedes.deploy.sum_messages import masked_spec, opened_spec
 from pfedes.deploy.versions import TOLD
-from pfedes.errors import ModelError
+from pfedes.errors import MethodError, ModelError
 from pfedes.fleet.allow_list import reply_spec, summand_size
 from pfedes.population.consent import Consent
 from pfedes.population.simulation import Simulation
@@ -33,15 +33,15 @@ def allowed_by(participant: Participant, terms: Config) -> dict[str, Any]:
     tree = terms.model_dump(mode="json", exclude={"method"})
     for name in participant.methods:
         agreed = {"name": name, **consent.keys_of(name)}
-        simulation = Simulation(own_config({**tree, "method": agreed}, participant))
-        ctx = simulation.context(1)
         try:
+            simulation = Simulation(own_config({**tree, "method": agreed}, participant))
+            ctx = simulation.context(1)
             card = simulation.population.card(participant.name, simulation.method.needs)
             spec = reply_spec(simulation.method, card, ctx, over_network=True)
-        except ModelError:
+        except (MethodError, ModelError):
             if name == terms.method.name:
                 raise
-            continue  # it does not work with such inputs or such a model, and sends nothing
+            continue  # [privacy], such inputs or such a model exclude it: it sends nothing
         leaving = [spec]
         if ctx.summed != "no":
             size = summand_size(simulation.method.allowed(card, ctx).up, ctx)
