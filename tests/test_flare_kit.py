@@ -1,5 +1,6 @@
 """What a kit may hold. It comes from another party, and nothing in it may run."""
 
+import base64
 import json
 import os
 import shutil
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from commands import refused
 from pfedes import ConfigError, StoreError, configure
@@ -120,6 +124,15 @@ def test_certificates_and_keys_belong_together(kit: Path, kits: Path, tmp_path: 
     (kit / CERTIFICATE).write_text("nonsense")
     with pytest.raises(StoreError, match=r"participant\.crt must be one certificate"):
         read_kit(kit)
+    pem = (kits / "ada" / AUTHORITY).read_bytes()
+    odd = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
+    kind = bytes.fromhex("2a864886f70d010101")  # of its key: RSA; made another
+    odd = odd.replace(kind, kind[:-1] + b"\x63")
+    armour = b"-----BEGIN CERTIFICATE-----\n%s-----END CERTIFICATE-----\n"
+    (kit / AUTHORITY).write_bytes(armour % base64.encodebytes(odd))
+    with pytest.raises(StoreError, match=r"authority\.crt must be one certificate"):
+        read_kit(kit)
+    (kit / AUTHORITY).write_bytes(pem)
     other = Layout(tmp_path / "other")
     prepare(other, federation_of(("ada",), 1, 8002))
     shutil.copy(other.kits / "ada" / CERTIFICATE, kit / CERTIFICATE)
@@ -139,6 +152,7 @@ def test_terms_name_nothing_that_is_imported_or_read(
     for name, value, what in (
         ("method", {"name": "evil:Method"}, "method 'evil:Method' is not built in"),
         ("method", "evil:Method", "method 'evil:Method' is not built in"),
+        ("method", {"name": ["pfedes"]}, r"method \['pfedes'\] is not built in"),
         ("compare", {"evil:Method": {"x": 1}}, "have no section 'compare'"),
         ("participants", ["/etc/passwd"], "have no section 'participants'"),
     ):

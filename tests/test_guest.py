@@ -279,6 +279,9 @@ def test_methods_from_elsewhere_are_not_even_imported(guest: ParticipantHandler)
     tree["method"]["name"] = "antigravity:Method"
     with pytest.raises(ConfigError, match="'antigravity:Method' is not built in"):
         own_config(tree, guest.participant)
+    for method in ("antigravity:Method", ["pfedes"], 7, {"name": ["pfedes"]}):
+        with pytest.raises(ConfigError, match=r"is not built in|is not a table"):
+            own_config({**tree, "method": method}, guest.participant)
 
 
 @pytest.mark.parametrize("name", ["antigravity:x.y", "antigravity:x:y", "antigravity:", ":x"])

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
@@ -49,12 +50,12 @@ def parse_certificate(data: bytes) -> Certificate:
     load = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
     found = load(data)
     names = [str(part.value) for part in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    return Certificate(
-        names[0] if len(names) == 1 else "",
-        found.not_valid_before_utc,
-        found.not_valid_after_utc,
-        found.public_key(),
-    )
+    try:
+        key = found.public_key()
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from None
+    name = names[0] if len(names) == 1 else ""
+    return Certificate(name, found.not_valid_before_utc, found.not_valid_after_utc, key)
 
 
 def read_certificate(path: Path) -> Certificate:

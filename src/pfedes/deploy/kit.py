@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from pfedes.config import Config, validate
+from pfedes.deploy.certificates import parse_certificate
 from pfedes.deploy.names import check_host
 from pfedes.errors import ConfigError, DiskError, StoreError, said
 from pfedes.files import write_atomically
@@ -130,6 +131,7 @@ def _read_file(here: int, path: Path) -> bytes:
 def _certificate(path: Path, data: bytes) -> x509.Certificate:
     try:
         (certificate,) = x509.load_pem_x509_certificates(data)
+        parse_certificate(data)  # all that is looked at later can be read
     except ValueError:
         raise StoreError(f"{path} must be one certificate in PEM format") from None
     return certificate
@@ -152,7 +154,7 @@ def _terms(path: Path, data: bytes) -> Config:
         raise ConfigError(f"{path}: the terms of a federation have no section {found[0]!r}")
     method = tree.get("method", {})
     name = method.get("name", "pfedes") if isinstance(method, Mapping) else method
-    if name not in METHODS:
+    if str(name) not in METHODS:
         raise ConfigError(f"{path}: method {name!r:.60} is not built in")
     terms = validate(tree)
     check_host(terms.federation.host)

@@ -360,7 +360,10 @@ def _task(message: Payload) -> Task:
 def own_config(given: Mapping[str, Any], participant: Participant) -> Config:
     """What a participant makes of a coordinator's configuration."""
     tree: dict[str, Any] = {key: value for key, value in given.items() if key in TAKEN}
-    method = dict(tree.get("method", {}))
+    named = tree.get("method", {})
+    if not isinstance(named, Mapping):
+        raise ConfigError(f"method {named!r:.60} is not a table")
+    method = dict(named)
     method.pop("start_from", None)  # a file of the coordinator's
     _refuse_foreign(method, participant)
     tree["method"] = method
@@ -376,7 +379,7 @@ def own_config(given: Mapping[str, Any], participant: Participant) -> Config:
 
 def _refuse_foreign(method: Mapping[str, Any], participant: Participant) -> None:
     """Over a network only built-in names resolve, and functions that one named oneself."""
-    if method.get("name") not in METHODS:
+    if str(method.get("name")) not in METHODS:
         raise ConfigError(f"method {method.get('name')!r:.60} is not built in")
     for key, value in method.items():
         # Whatever could name a function, well or badly: no value of ours has a colon in it.
