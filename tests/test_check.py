@@ -139,7 +139,7 @@ MODELS = {
                 return self.a(x.detach().flatten(1))
         def model(c, s): return M()
         """,
-        "no gradient comes back through the model to its input: remove detach()",
+        "no gradient reaches the input of the model: remove detach()",
     ),
     "NaN": (
         """
@@ -271,8 +271,8 @@ def data():
 """,
     )
     assert found == 0
-    assert "note: the test data has 1 classes that training never shows" in said
-    assert "note: the test data has no samples of 2 classes that training shows" in said
+    assert "note: the test data has 1 classes that are not in the training data" in said
+    assert "note: the test data has no samples of 2 classes of the training data" in said
     assert "test samples are in the training data too" in said
 
 

@@ -510,7 +510,11 @@ def test_unusable_copies_of_hub_data_sets_are_refused(tmp_path: Path) -> None:
             ([], [], "cannot load a/b from"),
             ([image, None], [0, 1], "row 1 of a/b has no picture or no label"),
             ([image, image], [0, None], "row 1 of a/b has no picture or no label"),
-            ([image, {"bytes": b"none", "path": None}], [0, 1], "a/b holds what cannot be decoded"),
+            (
+                [image, {"bytes": b"none", "path": None}],
+                [0, 1],
+                "a/b holds data that cannot be decoded",
+            ),
         ]
     ):
         home = tmp_path / str(number)

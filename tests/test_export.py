@@ -221,7 +221,7 @@ class Doubled(CNN):
 def test_what_would_predict_otherwise_is_refused(personal: PersonalModel, tmp_path: Path) -> None:
     other = Doubled(10, (3, 32, 32), conv2=32, fc1=500)
     with pytest.raises(
-        ModelError, match="is a Doubled, and only its network itself can be exported"
+        ModelError, match="with a Doubled, and only a client's own network can be exported"
     ):
         export_model(replace(personal, model=other), "out")
     with pytest.raises(ModelError, match="is a Linear"):

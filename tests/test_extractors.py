@@ -539,7 +539,7 @@ def test_wrong_keys() -> None:
         with pytest.raises(ConfigError, match=r"method\.extractor = .*: expected 'auto' or"):
             configure(settings={"method.extractor": name})
     own = {"method.extractor": "mine:net", "method.width": 4}
-    with pytest.raises(ConfigError, match="method: an extractor of your own has no use for width"):
+    with pytest.raises(ConfigError, match="method: your own extractor does not use width"):
         configure(settings=own)
     with pytest.raises(ConfigError, match=r"^PFedES: Value error, .*no use for final_act\w+$"):
         PFedES(extractor="mine:net", final_activation="none")

@@ -417,7 +417,7 @@ def test_wrong_input(layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text("name = 'eve'\nmodel = 'cnn1'\ndata = 'digits'\n")
     kit = str(layout.kits / "ada")
     for words, what in (
-        (["serve", "f.toml"], "federation.participants must name who may join"),
+        (["serve", "f.toml"], "federation.participants must name the participants that may join"),
         (["run", str(layout.config)], "with 'pfedes serve'"),
         (["join", ".", "p.toml"], "is not a kit of a federation"),
         (["join", kit, "p.toml"], "state = '...' must name a directory"),

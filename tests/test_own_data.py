@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[object, str]] = {
         r"labels 0\.\.9223372036854775808",
     ),
     "no text": (both(PIXELS, [b"\xff"] * 20), "labels are bytes that are not text"),
-    "some missing": (both(PIXELS, [None, 1] * 10), "labels are no array of numbers or names"),
+    "some missing": (both(PIXELS, [None, 1] * 10), "labels: expected an array of numbers or names"),
 }
 
 

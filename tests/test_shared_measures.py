@@ -114,4 +114,4 @@ def test_check_says_what_would_leave_or_is_refused(tmp_path: Path) -> None:
     Path("ada.toml").write_text(f"{text}share = {list(ALL)}\n")
     done = command(*arguments)
     assert done.returncode == 0
-    assert "how often each class was called what" in done.stdout
+    assert "confusion matrices" in done.stdout

@@ -105,7 +105,8 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
     advice = rule.advice(len(people)) if method.averages_parameters else None
     silent = table.constant if table is not None else []
     constant = [
-        f"column {name!r} is the same in all training rows: it says nothing" for name in silent
+        f"column {name!r} has the same value in all training rows: models learn nothing from it"
+        for name in silent
     ]
     for text in [*advice_on(client), *constant, *filter(None, [advice])]:
         output().print(f"note: {text}", soft_wrap=True)
@@ -115,7 +116,7 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
 
 
 def _print_privacy(simulation: Simulation, card: Card, numbers: int) -> None:
-    """What a federation with `[privacy]` would cost, and whose word that is."""
+    """What a federation with `[privacy]` would cost, and who is trusted with the noise."""
     config, limit = simulation.config, simulation.config.participants[0].limits.epsilon
     if not config.privacy.noisy:
         if limit:
@@ -127,11 +128,11 @@ def _print_privacy(simulation: Simulation, card: Card, numbers: int) -> None:
     for line in (*prospect.lines(), *prospect.warnings()):
         output().print(line, soft_wrap=True)
     if config.privacy.mode == "central":
-        output().print("the coordinator adds the noise: you have its word and cannot check it")
+        output().print("the coordinator adds the noise; you cannot check that it does")
 
 
 def _about_sums(participant: Participant) -> Iterator[str]:
-    """By what the others know this participant, and by what it knows them."""
+    """The fingerprints by which this participant and the others know each other."""
     if participant.state and (place := key_of(participant)).exists():
         yield (
             f"your fingerprint, which the others put into their [peers], is {fingerprint_of(place)}"

@@ -74,7 +74,7 @@ def paper(
         Path | None,
         typer.Option(
             help="Directory that also keeps the configurations, results and rows of finished "
-            "runs; what is finished there is not run again."
+            "runs; finished runs are taken from it and not repeated."
         ),
     ] = None,
     against: Annotated[

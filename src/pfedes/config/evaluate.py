@@ -17,7 +17,9 @@ class EvaluateConfig(Section):
         "accuracy | balanced_accuracy | macro_f1 | auc",
     )
     after_aggregation: bool = Field(
-        False, description="measure all clients after aggregation (LG-FedAvg differs then)"
+        False,
+        description="measure all clients after aggregation, with a new download; changes the "
+        "results of LG-FedAvg, FedGH, FedRE and FedMRL",
     )
     targets: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
         (0.9,), description="target accuracies: the cost until each is first reached is reported"

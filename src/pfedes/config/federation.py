@@ -18,7 +18,7 @@ class FederationConfig(Section):
         (), description="standard deviation per channel, of pixels in 0..1; [] = 1"
     )
     participants: tuple[Name, ...] = Field(
-        (), description="names of those who may join from their own machines, by 'pfedes join'"
+        (), description="names of the participants that may join from their own machines"
     )
     host: str = Field(
         "localhost", description="pfedes serve: host name or address of the coordinator"
@@ -37,11 +37,11 @@ class FederationConfig(Section):
     )
     measures: bool = Field(
         False,
-        description="whether participants also tell how often each class was called what, so that "
-        "evaluate.metric can choose; each must share 'measures'",
+        description="whether participants also send their confusion matrices and AUC, so that "
+        "evaluate.metric can choose the best round; each must share 'measures'",
     )
     max_message: int = Field(64, ge=1, le=2000, description="largest message, in MiB")
 
 
 NETWORK = {"participants", "host", "port", "quorum", "timeout", "max_message"}
-"""Keys that say how people meet, not what they agree on."""
+"""Keys of the connection, which may change during a run; the others are the terms."""

@@ -1,4 +1,4 @@
-"""What somebody who takes part says: their model, their data, and what they consent to."""
+"""A participant's file: its model, its data, and what it consents to."""
 
 import tomllib
 from collections.abc import Mapping
@@ -52,16 +52,16 @@ class Participant(Section):
     model: str = Field(description="package.module:function, file.py:function, or cnn1..cnn5")
     data: str = Field(
         description="package.module:function, file.py:function, folder:PATH, hf:NAME, csv:FILE, "
-        "parquet:FILE, npz:FILE (as MedMNIST has them)"
+        "parquet:FILE, npz:FILE (in MedMNIST's form)"
     )
     head: str = Field("", description="the model's last linear layer; '' = found by trying it")
     classes: tuple[str, ...] = Field(
         (), description="names of labels 0, 1, ... in the data; [] = the federation's"
     )
     labels: Mapping[str, str] = Field(
-        {}, description="what its folders, labels and classes are called in the federation"
+        {}, description="names in the federation for its own folders, labels and classes"
     )
-    image_size: int = Field(0, ge=0, description="folder and hf: bring images to this size")
+    image_size: int = Field(0, ge=0, description="folder and hf: resize images to this size")
     methods: Annotated[tuple[str, ...], AfterValidator(_known)] = Field(
         ("pfedes",), min_length=1, description="methods that this participant consents to"
     )
@@ -72,12 +72,12 @@ class Participant(Section):
     share: tuple[Share, ...] = Field(
         BY_DEFAULT,
         description="what may leave with an upload: samples (how many), loss, scores, zeros; "
-        "measures (how often each class was called what) where federation.measures is true",
+        "measures (confusion matrices and AUC) if federation.measures is true",
     )
     own_seed: bool = Field(
         False,
-        description="whether to draw weights, batches and dropout by a seed of its own when it "
-        "joins, which the coordinator does not know",
+        description="whether to draw weights, batches and dropout with its own secret seed when "
+        "it joins, instead of the seed of the run",
     )
     limits: Limits = Limits()
     state: str = Field(
@@ -106,7 +106,7 @@ class Participant(Section):
     )
     table: TableConfig = TableConfig()
     peers: Mapping[Name, Fingerprint] = Field(
-        {}, description="secure sum: fingerprints of the other participants, as compared with them"
+        {}, description="secure sum: fingerprints that were compared with the other participants"
     )
 
     def placeless(self) -> "Participant":

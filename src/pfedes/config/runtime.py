@@ -35,7 +35,7 @@ class RuntimeConfig(Section):
         description="address of a Dask scheduler: tls://host:port",
     )
     tls_ca: str = Field("", description="certificate of the cluster's authority; '' = Dask's own")
-    tls_cert: str = Field("", description="certificate that is shown to the cluster")
+    tls_cert: str = Field("", description="certificate of this machine for the cluster")
     tls_key: str = Field("", description="its private key")
     mixed_hardware: bool = Field(
         False, description="let nodes with other processors join; results may then differ in bits"

@@ -38,7 +38,7 @@ class Context:
         max_share: Largest weight of one client; 1 for no bound.
         caution: What a client does not let the server learn, from its `[limits]`.
         summed: Whether clients send whole numbers to be added up, and by what weight.
-        measures: Whether participants tell how often each class was called what.
+        measures: Whether participants send their results class by class.
         metadata: What goes with an upload over a network; unless all, clients count alike.
         meter: Counts the floating-point operations of the server in this round.
     """

@@ -1,4 +1,4 @@
-"""Where data comes from: a name in the configuration, a `Dataset` out of it."""
+"""Makes a `Dataset` from the name of a data source in the configuration."""
 
 import os
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ class DataConfig(Section):
     )
     dir: str = Field("", description="the data set's directory or its parent; '' = $PFEDES_DATA")
     image_size: int = Field(
-        0, ge=0, description="folder and hf: bring images to this height and width; 0 = as they are"
+        0, ge=0, description="folder and hf: resize images to this height and width; 0 = unchanged"
     )
     channels: Literal[1, 3] = Field(
-        3, description="folder, hf and npz: 1 keeps grey pictures so, and makes others grey"
+        3, description="folder, hf and npz: channels of pictures; 1 converts them to grey"
     )
     limit: int = Field(0, ge=0, description="use only this many samples, stratified; 0 = all")
     normalise: Literal["dataset", "imagenet", "none"] = Field(
@@ -43,14 +43,14 @@ LARGEST = 2**40  # bytes of generated data
 MOST_DIGITS = 13  # of its numbers, none of which can be more
 
 SOURCES = {
-    "digits": "1,797 handwritten digits of scikit-learn, brought to 3x32x32; needs no files",
+    "digits": "1,797 handwritten digits of scikit-learn, resized to 3x32x32; needs no files",
     "cifar10": "60,000 photographs in 10 classes; parquet files or the official binary archive",
-    "cifar100": "60,000 photographs in 100 classes; likewise",
+    "cifar100": "60,000 photographs in 100 classes; parquet files or the official binary archive",
     "synthetic": "generated, any size: synthetic:samples=10000,classes=10,size=32,channels=3",
     "folder": "your own images: folder:PATH with PATH/CLASS/*.png, or PATH/{train,test}/CLASS/",
     "csv": "your own table: csv:FILE with named columns, explained in [table]; natural partition",
-    "parquet": "likewise: parquet:FILE",
-    "npz": "pictures in one file, as MedMNIST has them: npz:FILE",
+    "parquet": "your own table: parquet:FILE, otherwise like csv",
+    "npz": "pictures in one file, in MedMNIST's form: npz:FILE",
     "hf": "a Hugging Face data set: hf:owner/name, or a copy of it in --data-dir; extra 'hub'",
 }
 

@@ -1,4 +1,4 @@
-"""Tables with named columns: what they mean, how they are read, what is learned of them."""
+"""Tables with named columns: their meaning, how they are read, and how they become inputs."""
 
 import csv
 import statistics
@@ -66,7 +66,10 @@ class TableConfig(Section):
         description="means by column that the sites agreed on; other columns take those of their "
         "training rows",
     )
-    std: Mapping[str, float] = Field({}, description="standard deviations by column, likewise")
+    std: Mapping[str, float] = Field(
+        {},
+        description="standard deviations by column that the sites agreed on, as for table.mean",
+    )
 
     @property
     def others(self) -> tuple[str, ...]:

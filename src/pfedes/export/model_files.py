@@ -101,7 +101,7 @@ def _config(personal: PersonalModel) -> dict[str, Any]:
     model, nearest, beside = personal.model, None, None
     if isinstance(model, BothViews):
         raise ModelError(
-            f"{personal.facts.client} predicts by two passes (method.inference = 'both'), which "
+            f"{personal.facts.client} predicts with two passes (method.inference = 'both'), which "
             "exported files cannot hold; 'pfedes predict' and Run.model use both"
         )
     # Exactly these: a class derived from one may compute something else.
@@ -112,8 +112,8 @@ def _config(personal: PersonalModel) -> dict[str, Any]:
     architecture = _sizes(model, personal) if type(model) is CNN else None
     if architecture is None and (personal.untrained is None or model is not personal.model):
         raise ModelError(
-            f"what {personal.facts.client} predicts with is a {type(personal.model).__name__}, and "
-            "only its network itself can be exported; Run.model gives it in Python"
+            f"{personal.facts.client} predicts with a {type(personal.model).__name__}, and only "
+            "a client's own network can be exported; use Run.model in Python"
         )
     return {
         "format": FORMAT,
@@ -141,7 +141,7 @@ def _sizes(network: CNN, personal: PersonalModel) -> dict[str, Any]:
 
 
 def _loaded(personal: PersonalModel, directory: Path) -> nn.Module:
-    """What anybody has who loads it."""
+    """The model as a user of the files loads it."""
     if personal.untrained is None:
         return load(directory)
     try:

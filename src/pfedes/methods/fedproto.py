@@ -46,7 +46,9 @@ class FedProtoConfig(MethodConfig):
         "own", description="prototypes sent down: of own classes | full (always with nearest_known)"
     )
     inference: Inference = Field(
-        "head", description="by the model's head | the nearest prototype of own | of known classes"
+        "head",
+        description="predict with the model's head | the nearest prototype of own classes | "
+        "of all known classes",
     )
 
 

@@ -56,17 +56,21 @@ class PFedESConfig(MethodConfig):
     name: Literal["pfedes"] = "pfedes"
     mu: float = Field(0.1, gt=0, le=0.5, description="mu, weight of the loss on enhanced data")
     extractor_epochs: int = Field(5, ge=1, description="E_fe, epochs of the extractor in a round")
-    extractor_lr: float = Field(0.01, gt=0, description="eta_theta, its learning rate")
+    extractor_lr: float = Field(0.01, gt=0, description="eta_theta, learning rate of the extractor")
     extractor: Annotated[str, BeforeValidator(well_named)] = Field(
         BY_SHAPE,
-        description="auto (by the shape of inputs) | package.module:function of your own",
+        description="auto (by the shape of inputs) | package.module:function, your own extractor",
     )
-    width: int = Field(8, ge=1, description="channels, or numbers, between its two layers")
+    width: int = Field(
+        8, ge=1, description="channels, or numbers, between the two layers of the extractor"
+    )
     final_activation: Activation = Field(
-        "relu", description="of the extractor of images: relu | none | tanh"
+        "relu", description="last activation of an extractor of images: relu | none | tanh"
     )
     final_activation_other: Activation = Field(
-        "none", description="of that of signals, tables and embeddings: relu | none | tanh"
+        "none",
+        description="last activation of an extractor of signals, tables or embeddings: "
+        "relu | none | tanh",
     )
     sharing: Literal["global", "local", "frozen"] = Field(
         "global",
@@ -85,14 +89,15 @@ class PFedESConfig(MethodConfig):
         1.0, gt=0, le=1, description="share of local samples that an extractor's epoch sees"
     )
     inference: Literal["raw", "both"] = Field(
-        "raw", description="predict by F(x) | by the mean of F(x) and F(G(x)), own G, as softmax"
+        "raw",
+        description="predict with F(x) | with the mean softmax of F(x) and F(G(x)), own G",
     )
     residual: bool = Field(False, description="the extractor adds to its input: x + G(x)")
 
     @model_validator(mode="after")
     def _all_of_use(self) -> Self:
         if unused := unused_keys(self):
-            raise ValueError(f"an extractor of your own has no use for {', '.join(unused)}")
+            raise ValueError(f"your own extractor does not use {', '.join(unused)}: leave it out")
         return self
 
 

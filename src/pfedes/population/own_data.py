@@ -1,4 +1,4 @@
-"""A participant's own data, whatever it comes as, in the federation's terms."""
+"""Converts a participant's own data, in any supported form, to the federation's terms."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -124,7 +124,7 @@ def class_names_of(participant: Participant) -> tuple[str, ...]:
         config = DataConfig(source=participant.data, image_size=participant.image_size)
         return _mapped(participant, sources.load(config).class_names)
     raise DataError(
-        f"{participant.name}: what are the classes called? Name them with classes = [...], or give "
+        f"{participant.name}: the names of the classes are missing: set classes = [...], or give "
         "the federation's configuration"
     )
 
@@ -356,9 +356,9 @@ def _array(values: Any, key: str) -> NDArray[Any]:
     except ValueError:
         raise DataError(f"{key} differ in shape: bring all to one") from None
     except Exception as error:  # of the user's iterables, and of tensors that are no arrays
-        raise DataError(f"{key} cannot be made an array: {kind_and_text(error)}") from None
+        raise DataError(f"{key} cannot be converted to an array: {kind_and_text(error)}") from None
     if found.dtype == object or found.ndim == 0:
-        raise DataError(f"{key} are no array of numbers or names: make them one")
+        raise DataError(f"{key}: expected an array of numbers or names")
     return found
 
 
@@ -368,7 +368,7 @@ def _plain(value: Any) -> Any:
 
 def _numbers(inputs: NDArray[Any], key: str) -> NDArray[np.float32]:
     if inputs.dtype.kind not in "fiub":
-        raise DataError(f"{key}: inputs of type {inputs.dtype}: make them numbers")
+        raise DataError(f"{key}: inputs of type {inputs.dtype}: convert them to numbers")
     with np.errstate(over="ignore"):  # is found out at once
         found = inputs.astype(np.float32)
     if not np.isfinite(found).all():
@@ -401,7 +401,7 @@ def _in_federation(
             )
     else:
         raise DataError(
-            f"{participant.name}: labels of type {labels.dtype}: make them whole numbers or names"
+            f"{participant.name}: labels of type {labels.dtype}: use whole numbers or names"
         )
     places = {name: place for place, name in enumerate(federation.classes)}
     mine = [participant.labels.get(name, name) for name in mine]

@@ -1,4 +1,4 @@
-"""Trying a client's model and data out, before anybody waits for them."""
+"""Tries a client's model and data before round 1."""
 
 from collections.abc import Iterator
 
@@ -29,14 +29,14 @@ def problems_of(client: Client) -> list[Problem]:
 
 
 def advice_on(client: Client) -> Iterator[str]:
-    """What works, but is hardly meant so."""
+    """What works, but is probably a mistake."""
     learned, tested = (set(part.labels.tolist()) for part in (client.train, client.test))
     if absent := tested - learned:
-        yield f"the test data has {len(absent)} classes that training never shows"
+        yield f"the test data has {len(absent)} classes that are not in the training data"
     if untested := learned - tested:
         yield (
-            f"the test data has no samples of {len(untested)} classes that training shows: no "
-            "score will tell whether the model knows them"
+            f"the test data has no samples of {len(untested)} classes of the training data: no "
+            "score will show whether the model knows them"
         )
     if len(client.val) == 0:
         yield "there is no validation data: the best round cannot be chosen"
@@ -47,13 +47,13 @@ def advice_on(client: Client) -> Iterator[str]:
 
 def _of_data(client: Client) -> Iterator[tuple[str, str]]:
     if len(client.train.labels.unique()) < 2:
-        yield "all training samples are of one class", "give it at least two to tell apart"
+        yield "all training samples are of one class", "training needs at least two classes"
     batch = next(client.train.in_order(BATCH))
     if (largest := float(batch.x.abs().max())) > LARGE:
         remedy = "give bytes or numbers near 0, or set federation.mean and federation.std"
         yield f"inputs reach {largest:.0f}", remedy
     if float(batch.x.std()) == 0:
-        yield "all inputs are the same number", "look at how the data is read"
+        yield "all inputs are the same number", "check how the data is read"
 
 
 def _of_model(client: Client) -> Iterator[tuple[str, str]]:
@@ -75,7 +75,7 @@ def _of_training(client: Client) -> Iterator[tuple[str, str]]:
     batch = next(client.train.in_order(BATCH))
     logits = model(batch.x)
     if not bool(torch.isfinite(logits).all()):
-        yield "the untrained model answers with NaN or infinity", "look at its initial weights"
+        yield "the untrained model answers with NaN or infinity", "check its initial weights"
         return
     F.cross_entropy(logits, batch.y).backward()
     if dry := _without_gradient(model):
@@ -86,7 +86,7 @@ def _of_training(client: Client) -> Iterator[tuple[str, str]]:
     extractor = extractor_for(client.shape, 8, "none").to(client.device)
     F.cross_entropy(model(extractor(batch.x)), batch.y).backward()
     if _without_gradient(extractor):
-        what = "no gradient comes back through the model to its input"
+        what = "no gradient reaches the input of the model"
         yield what, "remove detach(), no_grad() and conversions from the beginning of its forward"
     model.zero_grad()
 

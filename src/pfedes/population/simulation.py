@@ -1,4 +1,4 @@
-"""What a configuration stands for: its data, its clients, its method."""
+"""The data, the clients and the method that a configuration describes."""
 
 from collections.abc import Callable, Mapping
 
@@ -82,7 +82,7 @@ class Simulation:
         return Mechanism(self.config.privacy, self.config.train.min_uploads, key, run)
 
     def _check_privacy(self) -> None:
-        """Refuses what would be promised in vain, before anything is trained."""
+        """Refuses settings of `[privacy]` that could not be kept, before anything is trained."""
         config, privacy, name = self.config, self.config.privacy, self.method.name
         if config.federation.measures and privacy.metadata == "none":
             raise ConfigError(
@@ -119,13 +119,13 @@ class Simulation:
         check_affordable(privacy, config.clients)
 
     def _check_sharers(self) -> None:
-        """Among how many noise is shared out must be part of the kit, as `least` is."""
+        """The number of clients that divide the noise must be part of the kit, as `least` is."""
         fewest, least = self.config.train.min_uploads, self.config.privacy.least
         if fewest > least:
             raise ConfigError(
                 f"train.min_uploads = {fewest} must not exceed privacy.least = {least} with "
-                "privacy.mode = 'distributed': the noise is shared out among the latter, which the "
-                "kits name"
+                "privacy.mode = 'distributed': the kits fix that the noise is divided among "
+                "privacy.least clients"
             )
 
     def _check_metadata(self) -> None:
@@ -133,8 +133,8 @@ class Simulation:
         privacy = self.config.privacy
         if privacy.metadata == "none" and self.config.train.patience:
             raise ConfigError(
-                "train.patience must be 0 with privacy.metadata = 'none': nobody tells the server "
-                "how its model does"
+                "train.patience must be 0 with privacy.metadata = 'none': the server receives no "
+                "scores"
             )
         if not self.over_network:
             return

@@ -161,17 +161,16 @@ class Prospect:
             yield f"privacy: the run ends when epsilon {config.epsilon:g} is spent"
 
     def warnings(self) -> Iterator[str]:
-        """What there is to say against it."""
+        """A warning if the noise is longer than the largest change."""
         if self.ratio <= 1:
             return
         quiet = self.config.noise / self.ratio
         price = epsilon_of(self.releases, quiet, self.config.delta)
         yield (
             f"the noise is {self.ratio:.1f} times as long as the largest change of one "
-            f"client; as long as it would be with epsilon {price:.3g}. {self.uploads} "
-            f"uploads of {self.numbers:,} numbers hide a client no better. More clients in "
-            "a round help; a few participants can have a secure sum, limits and an audit instead "
-            "(docs/privacy.md)"
+            f"client. With {self.uploads} uploads of {self.numbers:,} numbers, noise as long as "
+            f"that change has epsilon {price:.3g}. More clients in a round help; a few participants "
+            "can have a secure sum, limits and an audit instead (docs/privacy.md)"
         )
 
     @property

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pfedes.results.run import Run
 
 NOT_SAFE = (
-    "A leak is an attack that guesses better than chance, beyond what as many attacks would by "
-    'luck. "None found" says that these attackers failed, not that others would.'
+    "A leak is an attack that guesses better than chance, after a correction for the number of "
+    'attacks. "None found" says that these attackers failed, not that others would.'
 )
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 MOST_TENSORS = 60  # of one list that are shown
 
-CLASS_BY_CLASS = "how often each class was called what, and AUC"
-"""What leaves beside a reply where terms and participant say so."""
+CLASS_BY_CLASS = "confusion matrices, and the AUC of each class"
+"""What leaves beside a reply if the terms and the participant say so."""
 
 OF_A_CARD = {
     "name": "its name",

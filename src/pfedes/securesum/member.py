@@ -193,7 +193,7 @@ class Member:
         if len(members) < max(least, 2):
             raise RefusedError(f"a sum of {len(members)} members: {max(least, 2)} are the fewest")
         if Ready(self.name, self.key, nonce) not in members:
-            raise RefusedError("the own entry among the members is missing, or has another value")
+            raise RefusedError("the set lacks this member's own entry, or has changed it")
         for member in members:
             if member.name == self.name:
                 continue

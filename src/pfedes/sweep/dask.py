@@ -1,8 +1,8 @@
 """The runs of a sweep, spread over a cluster.
 
-A cell is a serial run in a child process of a worker, in a directory of that machine. It is
-brought home when it is finished, and appears in its place whole. The child ends with its worker,
-and when nobody wants its result any more.
+A cell is a serial run in a child process of a worker, in a directory of that machine. When
+it is finished, the driver fetches it and renames it into place. The child ends with its worker, or
+when its result is no longer needed.
 """
 
 import os
@@ -66,7 +66,7 @@ def carry_out(job: Job) -> CellResult:
             if task is None or task.state != "executing":  # cancelled, or its driver is gone
                 child.close()
                 shutil.rmtree(job.place, ignore_errors=True)
-                return CellResult("nobody waits for it any more")
+                return CellResult("its result is no longer needed")
             if time.monotonic() >= next_sign:
                 worker.log_event(job.topic, {"attempt": job.attempt, "rounds": cell.rounds_done()})
                 next_sign = time.monotonic() + BETWEEN_SIGNS

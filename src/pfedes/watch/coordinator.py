@@ -32,7 +32,7 @@ def federation_view(directory: Path) -> FederationView:
         from pfedes.deploy.coordinator.layout import Layout
         from pfedes.deploy.coordinator.status import status_of
     except ModuleNotFoundError:
-        reason = "who is connected can be seen with the extra 'flare': pip install 'pfedes[flare]'"
+        reason = "to see who is connected, install the extra 'flare': pip install 'pfedes[flare]'"
         return FederationView(warnings=(reason,))
     try:
         status = status_of(Layout(directory.absolute()))

@@ -78,7 +78,7 @@ def _decoded(
     except DataError:
         raise
     except Exception as error:  # decoders raise whatever they stumble over
-        raise DataError(f"{name} holds what cannot be decoded: {said(error)}") from None
+        raise DataError(f"{name} holds data that cannot be decoded: {said(error)}") from None
 
 
 def _load(name: str, directory: str) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class FlareFleet:
             answer = _said(site, message, self._measured)
             try:
                 if not isinstance(answer, Reply):
-                    raise WireError(getattr(answer, "reason", "it answered something else"))
+                    raise WireError(getattr(answer, "reason", "its answer is of another kind"))
                 expected.check(answer.payload)
             except WireError as error:
                 log.warning("%s is not in the sum: %s", site, printable(str(error)))

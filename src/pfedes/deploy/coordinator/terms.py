@@ -1,4 +1,4 @@
-"""What a federation's configuration may say, and what of it may still change."""
+"""Checks a federation's configuration, and which of its keys may still change."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +20,15 @@ LARGEST_CHANGES = {
 
 
 def check_terms(config: Config) -> None:
-    """Whatever is wrong with the names is said before anything is made."""
+    """Refuses wrong names before anything is made."""
     terms = config.federation
     if not terms.participants:
-        raise ConfigError("federation.participants must name who may join")
+        raise ConfigError("federation.participants must name the participants that may join")
     if config.participants:
-        raise ConfigError("participants are simulated by 'pfedes run'; who joins from elsewhere is "
-                          "named by federation.participants")  # fmt: skip
+        raise ConfigError(
+            "participants = [...] is for simulations by 'pfedes run': for a federation across "
+            "machines, name the participants in federation.participants"
+        )
     check_host(terms.host)
     for name in terms.participants:
         check_site(name, terms.host)
@@ -35,7 +37,7 @@ def check_terms(config: Config) -> None:
 def with_norm(config: Config, before: Config | None = None) -> Config:
     """With a bound on what an upload may change, unless the configuration names one.
 
-    A federation that is here already (`before`) keeps its own.
+    An existing federation (`before`) keeps its own.
     """
     # Where changes are clipped and summed, no norm needs another bound, and none is allowed.
     clipped = config.privacy.mode == "central" or config.privacy.secure_sum
@@ -50,7 +52,7 @@ def with_norm(config: Config, before: Config | None = None) -> Config:
 
 
 def going_on(layout: Layout, config: Config) -> Config:
-    """The configuration for a federation that is here already, if it can continue with it."""
+    """The configuration with which an existing federation continues, if it can."""
     before = configure(layout.config)
     config = with_norm(config, before)
     if before.federation_digest() != config.federation_digest():
@@ -87,8 +89,8 @@ def in_force(layout: Layout, config: Config) -> Config:
     ]
     if changed:
         raise ConfigError(
-            f"{', '.join(changed)}: once a run has begun, only train.rounds, the "
-            "participants and how they meet can change"
+            f"{', '.join(changed)}: once a run has begun, only train.rounds and "
+            f"{', '.join(f'federation.{key}' for key in sorted(NETWORK))} can change"
         )
     return own
 

@@ -1,9 +1,9 @@
-"""Looks at every message before FLARE does: who sent it, by its connection, and what it asks for.
+"""Checks every message before FLARE does: its sender, by the connection, and its request.
 
-FLARE answers whatever names a handler, forwards between participants, and takes the sender's name
-from a header that the sender writes. Its hooks for filters come too late for that: they run after
-a message was decoded, see requests that end here only, and one for a topic hides one for all. So
-the guard is the cell itself, where connections hand over their messages.
+FLARE answers every request that names a handler, forwards messages between participants, and takes
+the sender's name from a header that the sender writes. Its filter hooks do not help: they run after
+a message was decoded, they see only requests that end here, and a hook for one topic hides the hook
+for all topics. So the guard is the cell itself, to which connections deliver their messages.
 """
 
 import logging
@@ -72,13 +72,13 @@ class GuardedCell(CoreCell):  # type: ignore[misc]  # FLARE has no types
         origin = header(MessageHeaderKey.ORIGIN)
         destination = header(MessageHeaderKey.DESTINATION)
         if connection is self.communicator.conn_manager.null_conn:
-            return "" if origin == destination == me else "not from this process"
+            return "" if origin == destination == me else "it was not sent by this process"
         if why := self._why_not_peer(peer, connection):
             return why
         if not may_speak_for(me, peer, origin):
             return f"{peer} cannot speak for {origin!r:.80}"
         if header(MessageHeaderKey.SECURE) or header(MessageHeaderKey.ENCRYPTED):
-            return "encrypted for one receiver, which no message of a federation is"
+            return "it is encrypted for one receiver; no message of a federation is"
         if why := _why_not_identity(origin, message):
             return why
         return self._why_not_content(origin, destination, message)
@@ -87,7 +87,7 @@ class GuardedCell(CoreCell):  # type: ignore[misc]  # FLARE has no types
         """Whether the other end of a connection is what its name says, and may be a neighbour."""
         inner = isinstance(connection.connector.driver, UnixDriver)
         if not is_neighbour(self.my_info.fqcn, peer, inner=inner):
-            return f"{peer!r:.80} is no neighbour"
+            return f"{peer!r:.80} must not connect to this process"
         if inner:
             return ""  # a process of the same user, as the kernel says
         common_name = connection.get_conn_properties().get(DriverParams.PEER_CN.value)
@@ -106,20 +106,20 @@ class GuardedCell(CoreCell):  # type: ignore[misc]  # FLARE has no types
             # FLARE decodes replies before it looks who asked.
             asked = _as_list(header(MessageHeaderKey.REQ_ID))
             awaited = destination != self.my_info.fqcn or any(a in self.waiters for a in asked)
-            return "" if back and awaited else "an answer to nothing"
+            return "" if back and awaited else "an answer without a request"
         if kind != MessageType.REQ:
-            return f"{kind!r:.80} is no kind of message"
+            return f"unknown kind of message {kind!r:.80}"
         channel, topic = header(MessageHeaderKey.CHANNEL), header(MessageHeaderKey.TOPIC)
         if channel == STREAM_CHANNEL:
             if topic in (STREAM_ACK_TOPIC, STREAM_ERROR_TOPIC):
-                return "" if to or back else f"{origin} and {destination} exchange nothing"
+                return "" if to or back else f"{origin} and {destination} must not talk"
             if topic != STREAM_DATA_TOPIC:
-                return f"{topic!r:.80} is no part of a stream"
+                return f"unknown part of a stream {topic!r:.80}"
             channel, topic = header(StreamHeaderKey.CHANNEL), header(StreamHeaderKey.TOPIC)
             if channel == CellChannel.RETURN_ONLY:  # the answer to a request that was a stream
                 to = back
                 channel, _, topic = str(topic).partition(":")
-        return "" if (channel, topic) in to else f"no door {channel!r:.80} {topic!r:.80}"
+        return "" if (channel, topic) in to else f"not allowed: {channel!r:.80} {topic!r:.80}"
 
     def _refuse(self, endpoint: Endpoint, message: Message, why: str) -> None:
         """Says so in the log, and to whoever waits for an answer; never what is here."""
