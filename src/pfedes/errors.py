@@ -8,7 +8,7 @@
     ├── MethodError      a method cannot serve these clients
     ├── TrainingError    a client's numbers are no longer finite
     ├── FailedRunError   the method's own code failed at the server, or at every client alike
-    ├── ClusterError     a cluster cannot be reached, or has nobody who can do the work
+    ├── ClusterError     a cluster cannot be reached, or has no worker for the work
     ├── WireError        a payload carries something that is not on the allow-list
     │   └── RefusedError     a participant did not agree to what it was asked for
     │       └── BudgetError      a release would cost more privacy than a participant allows

@@ -1,4 +1,4 @@
-"""Numbers and foreign words as people read them."""
+"""Formats numbers, and text from elsewhere, for people."""
 
 from math import isfinite
 

@@ -1,4 +1,4 @@
-"""Functions of the user's own, by name: `package.module:function` or `file.py:function`."""
+"""Imports users' own functions by name: `package.module:function` or `file.py:function`."""
 
 import importlib.util
 import itertools

@@ -1,1 +1,1 @@
-"""What scripts and notebooks call: the commands as functions, with progress in sight."""
+"""The commands as functions for scripts and notebooks, which show their progress."""

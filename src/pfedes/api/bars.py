@@ -1,4 +1,4 @@
-"""How far something is, shown where people look: on a terminal, in a pipe, in a notebook."""
+"""Progress displays for terminals, pipes and notebooks."""
 
 import html
 import sys

@@ -1,4 +1,4 @@
-"""The runs of a sweep while they are at work."""
+"""The progress display of a sweep: a line for each run at work."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""A run as it continues, in sight of whoever started it."""
+"""A listener that shows the progress of a run."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

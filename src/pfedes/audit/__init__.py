@@ -1,1 +1,1 @@
-"""What leaves the clients of a run, given to attackers who try to learn from it."""
+"""Attacks on what the clients of a run send."""

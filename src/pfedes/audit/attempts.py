@@ -1,4 +1,4 @@
-"""What attacks came to, and the verdict on all of them together."""
+"""The results of single attacks, and the verdict on all of them together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

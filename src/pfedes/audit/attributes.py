@@ -1,4 +1,4 @@
-"""Two secrets that uploads of shadow clients may give away: classes and architecture."""
+"""Two secrets that uploads of shadow clients may reveal: classes and architecture."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

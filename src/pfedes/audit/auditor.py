@@ -1,4 +1,4 @@
-"""An audit: all attacks on a run, within the time that there is.
+"""An audit: all attacks on a run, within a given time.
 
 An audit finds leaks. It never shows that there are none: another attacker may do better.
 """

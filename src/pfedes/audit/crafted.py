@@ -1,8 +1,8 @@
-"""Pixels read from uploads, by a coordinator that crafts the extractors it sends.
+"""A coordinator reads pixels from uploads, with extractors that it crafted for that.
 
-A unit that answers to one patch of one picture learns from that patch alone: the change of its
-weights over the change of its bias is what it saw. The coordinator of this attack also chooses the
-hyper-parameters that suit it. What stops it is `[limits]` of a participant.
+A unit that responds to one patch of one picture learns from that patch alone: the change of its
+weights divided by the change of its bias is the patch. The coordinator of this attack also chooses
+hyper-parameters that suit it. The `[limits]` of a participant stop the attack.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

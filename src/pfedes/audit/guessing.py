@@ -1,4 +1,4 @@
-"""Attackers that learn: from clients whose secrets they know, they guess those of others."""
+"""Attackers that learn from clients with known secrets, and guess the secrets of others."""
 
 from collections.abc import Sequence
 from typing import Any

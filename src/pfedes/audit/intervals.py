@@ -1,4 +1,4 @@
-"""How sure a score is: intervals, chances, and many attacks at once."""
+"""The uncertainty of scores: intervals, p-values, and corrections for many attacks."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """Membership: which of a client's samples it trained on, and which it kept for testing.
 
-An extractor learns to help a model with the samples it sees. So the attacker asks models of its
-own how much smaller their loss on a sample is by the extractor that came back than by the one that
-was sent. Candidates are one client's own samples, so that its classes do not help.
+An extractor learns to help a model with the samples it sees. So the attacker measures with
+its own models how much smaller the loss on a sample is with the extractor that came back than with
+the one that was sent. Candidates are one client's own samples, so that its classes do not help.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Whether noise hides a client as well as its epsilon claims.
 
-Many releases are made with one client's change at the clip, and as many without it. From how well
-they can be told apart follows an epsilon that the noise has at least. If it is larger than the
-one that is claimed, the noise is too small, or is none. A smaller one proves nothing.
+Many releases are made with one client's change at the clip, and as many without it. How well they
+can be told apart gives a lower bound of epsilon. If that bound exceeds the claimed epsilon, the
+noise is too small or missing. A smaller bound proves nothing.
 """
 
 from collections.abc import Callable

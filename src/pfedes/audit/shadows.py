@@ -1,9 +1,9 @@
-"""Shadow clients: the clients that a run might have had, sent what its server holds.
+"""Shadow clients: clients that the run might have had, which receive what its server holds.
 
-An attacker who knows the configuration can make as many of them as it likes, and learn from those
-whose secrets it knows what the uploads of others tell. They are clients of the same configuration
-under other seeds: other partitions, other architectures, other initial weights. They answer for
-the first time, through the same code as the run's own clients.
+They have the configuration of the run under other seeds: other partitions, other architectures,
+other initial weights. They answer for the first time, through the same code as the run's own
+clients. An attacker who knows the configuration can make any number of them, and learns from those
+whose secrets it knows what the uploads of others reveal.
 """
 
 import os

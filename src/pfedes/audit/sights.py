@@ -1,4 +1,4 @@
-"""What an attacker sees of uploads, as rows of numbers to learn from."""
+"""The parts of uploads that an attacker sees, as rows of numbers to learn from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The command line. One file per command; what they do, the library can do too.
+"""The command line, with one file per command. The library can do all that commands do.
 
 Commands are imported when they are called, so that `pfedes --help` answers at once.
 """

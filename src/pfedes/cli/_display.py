@@ -1,4 +1,4 @@
-"""What people see: progress on standard error, results on standard output."""
+"""Output of the commands: progress on standard error, results on standard output."""
 
 import json as json_module
 import logging

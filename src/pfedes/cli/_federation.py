@@ -1,4 +1,4 @@
-"""What the commands of a federation across machines do, and what they say."""
+"""Code and output that the commands for federations across machines share."""
 
 import json as json_module
 

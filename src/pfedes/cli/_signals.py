@@ -1,4 +1,4 @@
-"""Ctrl-C, a polite kill and a closed terminal, with a word on how to continue."""
+"""Ctrl-C, SIGTERM and a closed terminal end a command with a line on how to continue."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""`pfedes admit`: letting somebody in who was not there at the beginning."""
+"""`pfedes admit`: a kit for a participant that joins an existing federation."""
 
 from pathlib import Path
 from typing import Annotated

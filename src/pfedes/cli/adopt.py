@@ -1,4 +1,4 @@
-"""`pfedes adopt`: joining late."""
+"""`pfedes adopt`: training with the extractor of a finished run."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`pfedes audit`: what the uploads of a run's clients tell about them."""
+"""`pfedes audit`: attacks on what the clients of a run send."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`pfedes data`: what there is to learn from, and how it is dealt to clients."""
+"""`pfedes data`: data sets, and how they are divided among clients."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`pfedes join`: taking part in a federation from one's own machine."""
+"""`pfedes join`: taking part in a federation from another machine."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pfedes predict`: what a client's model sees in pictures."""
+"""`pfedes predict`: labels of files by a client's model."""
 
 import json as json_module
 import logging

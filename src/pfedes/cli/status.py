@@ -1,4 +1,4 @@
-"""`pfedes status`: how a federation stands."""
+"""`pfedes status`: the status of a federation or of a participant."""
 
 import json as json_module
 from pathlib import Path

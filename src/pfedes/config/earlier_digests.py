@@ -1,7 +1,8 @@
-"""Digests of a configuration as earlier versions recorded them, so that their runs are known again.
+"""Digests of a configuration as earlier versions computed them, to recognise their runs.
 
-They held every key that there was, at its default or not, and where data lay. Keys that are newer
-have no place in them: where one is not at its default, the run is not an earlier one.
+These digests cover all keys of their version, also those at their defaults, and the location of the
+data. They do not cover newer keys: a run with a newer key that is not at its default is no earlier
+run.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """How much a participant lets a coordinator ask for.
 
 A coordinator chooses the download and the hyper-parameters of a round. Some choices make an upload
-tell about single samples: a batch of one, a single step, an extractor that answers to one picture.
-The defaults leave every ordinary federation alone.
+reveal single samples: a batch of one, a single step, an extractor that responds to one picture.
+The defaults do not affect ordinary federations.
 """
 
 import math

@@ -1,7 +1,6 @@
-"""Giving rare classes their say in training: by the weight of a sample, or by how often it is seen.
+"""Balances classes in local training: by weights in the loss, or by how often samples are drawn.
 
-What is balanced are the classes that a client has; those that it lacks are no affair of its
-training.
+Only the classes that a client has are balanced.
 """
 
 import torch

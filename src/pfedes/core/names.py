@@ -1,4 +1,4 @@
-"""Names of clients and runs. They become names of directories, so nothing else can be one."""
+"""Names of clients and runs. They become names of directories, so their form is restricted."""
 
 import re
 from typing import Annotated

@@ -1,7 +1,7 @@
-"""What travels: named tensors and a little metadata, counted.
+"""Payloads: named tensors with a few values, whose sizes are counted.
 
-The same bytes (safetensors, with the metadata and a SHA-256 in its header) serve as message and
-as state file. Nothing here unpickles.
+The same bytes (safetensors, with the metadata and a SHA-256 in the header) serve as message and as
+state file. Nothing is unpickled.
 """
 
 import hashlib

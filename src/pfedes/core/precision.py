@@ -1,7 +1,7 @@
 """Numbers of half the width in local training, where a processor multiplies them faster.
 
 With bf16, torch's autocast lets convolutions and matrix products of a training step compute in
-bfloat16. Everything that lasts stays float32: weights, momentum, what travels, what is measured.
+bfloat16. Weights, momentum, messages and measurements stay float32.
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""Counting what a model called its samples, and how well it ranks them."""
+"""Counts which classes a model predicts for its samples, and how well it ranks them."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,7 @@
-"""What a run keeps of its data set: everything except the images.
+"""The part of a data set that a run keeps: everything except the images.
 
-A client's model is used with the names of the classes, the size and the statistics of the images,
-and described by who held how many samples. None of that needs the images in their place.
+Predictions need the names of the classes and the size and statistics of the images; model cards
+need the number of samples of each class at each client. Neither needs the images.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Dealing a data set to clients, and each client's share to train, validation and test.
+"""Divides a data set among clients, and each client's share into train, validation and test.
 
 The partition by classes is that of pFedHN, which the paper follows, with its faults corrected: no
 client holds a class twice, no class runs out of shares, no sample is lost to rounding.

@@ -1,4 +1,4 @@
-"""Data sets that another machine sent here, known by what they hold."""
+"""Data sets that another machine sent here, identified by their digest."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The certificates of a federation: whose they are, and when they end.
+"""The certificates of a federation: their owners, and when they expire.
 
 Every certificate that is handed out is also kept in the federation's directory. It holds no
 secret; it says when to renew, and a new one can be signed for the same key without asking.

@@ -1,6 +1,6 @@
 """Keeps a process of FLARE's alive. FLARE itself is not imported here, nor anything else heavy.
 
-FLARE's own start script sleeps between its looks and outlives who started it. Here a process is
+FLARE's own start script polls, and outlives the process that started it. Here a process is
 restarted at once when it dies, and ends when its parent does.
 """
 

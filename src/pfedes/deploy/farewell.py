@@ -1,7 +1,7 @@
-"""A site's last word to the server, so that nobody waits for it.
+"""A site's goodbye to the server, so that no round waits for it.
 
-Without one, FLARE's server notices that a site is gone when its heartbeats have not come for a
-while, and until then a round waits for it.
+Without it, FLARE's server notices that a site is gone only when heartbeats have been missing for a
+while, and until then a round waits for the site.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The directories from which FLARE's processes run, generated whenever they start.
 
-Every file that says what FLARE does comes from the templates below. From elsewhere come only
-certificates, keys, a host, a port and names.
+Every file that says what FLARE does comes from the templates below. Only certificates,
+keys, a host, a port and names come from elsewhere.
 """
 
 import json

@@ -8,7 +8,7 @@ KIT/
 
 A kit comes from another party. Every other file that the engine needs is generated at the
 participant's from templates of the installed package (`flare_config`), and a kit that holds
-anything else is refused by the name of what it holds.
+any other file is refused; the error names that file.
 """
 
 import os

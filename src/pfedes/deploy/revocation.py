@@ -1,8 +1,8 @@
 """The participants that were expelled from a federation.
 
-The list names, for each expelled participant, a moment: no certificate of that name which was made
-until then is accepted, wherever it lies and however often the kit was copied; nor is any other with
-the same key. Admitted again, a participant has a new key and a certificate made later.
+The list has a time for each expelled participant. Certificates of that name that were made until
+then are refused, however often the kit was copied, and so are all others with the same key. If the
+participant is admitted again, it gets a new key and a later certificate.
 """
 
 import json

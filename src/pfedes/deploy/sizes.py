@@ -1,4 +1,4 @@
-"""How much FLARE's processes take in at once, as they find it in their environment."""
+"""The largest messages that FLARE's processes accept, passed in their environment."""
 
 MEBIBYTE = 2**20
 # What FLARE allows is 2 GB for a message, and 4 GB for one that comes in pieces.

@@ -1,4 +1,4 @@
-"""A latecomer's own model, which learns against the extractor of a finished run."""
+"""Trains a late participant's model with the extractor of a finished run."""
 
 from pfedes.config import Config, validate
 from pfedes.config.participant import Participant

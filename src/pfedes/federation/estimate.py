@@ -1,4 +1,4 @@
-"""What a run will take, estimated from clients that are really trained, aside."""
+"""Estimates the time, memory and disk space of a run from clients that are trained for it."""
 
 import itertools
 import resource

@@ -1,4 +1,4 @@
-"""Where a run stands. Only the ledger moves it on, one committed round at a time."""
+"""The state of a run. Only the ledger advances it, one committed round at a time."""
 
 import json
 import logging

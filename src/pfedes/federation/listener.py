@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Listeners: objects that are told what happens in a run."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a round lets out: the new state, and, where `[privacy]` adds noise, what that costs whom."""
+"""The release of a round: the new state and, with noise by `[privacy]`, the cost for clients."""
 
 import logging
 import math

@@ -1,6 +1,6 @@
-"""The allow-list at the client: what it takes in, and what may leave it, in every fleet.
+"""The allow-list at the client: what it accepts, and what may leave it, in every fleet.
 
-The method says what travels; a participant's consent and limits make that less, never more.
+The method says what travels; a participant's consent and limits can only reduce that.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Worker processes, started before anybody knows what they will work on.
+"""Worker processes that are started before their work is known.
 
 A worker spends its first second importing torch, and so does the process that needs it. Begun
 early, they do so side by side. Nothing heavy is imported here.

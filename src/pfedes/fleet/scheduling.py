@@ -1,4 +1,4 @@
-"""How long tasks take, learnt from those before."""
+"""Estimates how long tasks take, from the times of earlier ones."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The fleet without any machinery: one client after another, in this process."""
+"""The simplest fleet: one client after another, in this process."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

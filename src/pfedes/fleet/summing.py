@@ -1,4 +1,4 @@
-"""What the server learns in a secure sum: in simulations, the same integers added up."""
+"""The result of a secure sum; simulations add up the same integers without masks."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

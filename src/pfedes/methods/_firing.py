@@ -1,8 +1,8 @@
-"""To how many of a client's own samples the units of a received extractor answer.
+"""Counts the client's own samples to which the units of a received extractor respond.
 
-A unit behind a ReLU that answers to one sample alone learns from that sample alone: the change of
-its weights over the change of its bias is what it saw. A sender of such an extractor reads pixels
-from what comes back. So units that answer to few samples stay as they were received.
+A unit behind a ReLU that responds to one sample learns from that sample alone: the change of its
+weights divided by the change of its bias is the sample. The sender of such an extractor can read
+pixels from the upload. So units that respond to few samples are not trained.
 """
 
 import logging

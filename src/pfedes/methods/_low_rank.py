@@ -1,4 +1,4 @@
-"""Sending a matrix as its leading singular vectors, where that is smaller."""
+"""Sends a matrix as its leading singular vectors, if that is smaller."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What the round loop takes for granted of a method, checked before round 1."""
+"""Checks before round 1 what the round loop assumes of a method."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

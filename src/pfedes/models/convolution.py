@@ -2,8 +2,8 @@
 
 Kernels compute as many output channels at once as a register has lanes, 8 or 16. One that ends in
 an image of three channels leaves most lanes idle: the last layer of an extractor, and the gradient
-of a first layer with respect to its input. Here such a one computes four rows at once, as if they
-were channels, which is twice as fast though it multiplies some zeros.
+of a first layer with respect to its input. Here such a convolution computes four rows at once, as
+if they were channels, which is twice as fast although it multiplies some zeros.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A user's own model: built, tried once, and made to fit."""
+"""Builds a user's own model, tries it once, and adapts it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

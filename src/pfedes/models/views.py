@@ -1,4 +1,4 @@
-"""A model that looks at an input twice: as it is, and enhanced."""
+"""A model that predicts from an input twice: raw and enhanced."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a participant lets happen: decided by its own file, never by what a server says."""
+"""A participant's consents: its own file decides, never the server."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Participants on machines of their own: here is known who they are, and nothing that they hold."""
+"""Participants on other machines: this side knows their names, but not their models or data."""
 
 import json
 from collections.abc import Collection

@@ -1,6 +1,6 @@
-"""What a participant of a federation keeps of `[privacy]`: a key, an account, and its own limit.
+"""A participant's own part of `[privacy]`: a key, a record of its releases, and its own limit.
 
-Both files lie in its `state`, whatever the coordinator says or forgets:
+Both files lie in its `state`, independent of the coordinator:
 
     noise.key       the secret of its noise; never sent
     privacy.jsonl   the releases that its changes went into, over all runs

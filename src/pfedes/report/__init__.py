@@ -1,1 +1,1 @@
-"""What a run looks like: figures and pages."""
+"""Figures and pages that show runs."""

@@ -1,4 +1,4 @@
-"""How the clients of a run fare: the spread of their accuracies, and the worst-off by name."""
+"""The spread of the clients' accuracies, and the least accurate clients by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

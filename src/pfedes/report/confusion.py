@@ -1,4 +1,4 @@
-"""What the models of a run call the test samples, class by class: a picture and two tables."""
+"""The confusion matrix of a run's models on test samples: a picture and two tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A table of a page: what its cells say, and what they sort by."""
+"""Tables of a page: the text of their cells, and what they sort by."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

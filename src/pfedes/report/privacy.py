@@ -1,4 +1,4 @@
-"""What a run's privacy budget was spent on, in words."""
+"""The privacy budget of a run, in words."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A figure as a piece of a page: small, without ids that meet others, in the page's colours."""
+"""A figure as part of a page: small, with its own ids, in the page's colours."""
 
 import io
 import re

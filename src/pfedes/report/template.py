@@ -1,4 +1,4 @@
-"""Filling in a page: one file that needs nothing else and asks nobody."""
+"""Fills in a page: one file that needs no other file and no network."""
 
 from base64 import b64encode
 from hashlib import sha256

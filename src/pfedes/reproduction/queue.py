@@ -1,4 +1,4 @@
-"""The runs behind `results/`, in the order of what they are worth."""
+"""The runs behind `results/`, the most informative first."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Running what experiments want, once each, and keeping what is worth keeping."""
+"""Runs everything that experiments need, each run once, and keeps the results."""
 
 import itertools
 import shutil

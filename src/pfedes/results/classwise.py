@@ -1,4 +1,4 @@
-"""What scores say class by class, in words: the accuracy alone hides what a model cannot do."""
+"""Scores class by class, in words: the accuracy alone hides what a model cannot do."""
 
 from collections.abc import Sequence
 from typing import Protocol

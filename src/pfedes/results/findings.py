@@ -1,4 +1,4 @@
-"""What an audit found, as `audit.json` beside a run has it."""
+"""The findings of an audit, as `audit.json` of a run stores them."""
 
 from pathlib import Path
 from typing import Literal

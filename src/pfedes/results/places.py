@@ -1,4 +1,4 @@
-"""Where runs lie: the run directories that a user means by naming directories."""
+"""Finds the run directories in the directories that a user names."""
 
 import os
 from collections.abc import Iterator, Sequence

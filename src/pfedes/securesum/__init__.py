@@ -1,1 +1,1 @@
-"""A sum of integers of which nobody sees a summand."""
+"""Secure sums of integers: the server learns the sum, but no summand."""

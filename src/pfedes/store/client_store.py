@@ -1,7 +1,7 @@
 """Client states on disk: one new file for each round that a client worked in.
 
 <client>/<run id>/00003.safetensors     the client after its work in round 3
-<client>/<run id>/.00003-<attempt>      what a machine made of it that may not commit itself
+<client>/<run id>/.00003-<attempt>      an attempt by a machine that may not commit
 <client>/<run id>/preprocess.json       how rows of its table become inputs of its model
 """
 

@@ -1,4 +1,4 @@
-"""What a run ran on."""
+"""The versions, the processor and the command of a run: `environment.json`."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Runs of a sweep in this process: what they name is defined here and nowhere else."""
+"""Runs of a sweep in this process, for methods that are defined only here."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Numbers of the user's own in files: rows of a table, signals, embeddings."""
+"""Reads users' files of numbers: rows of a table, signals, embeddings."""
 
 import csv
 import warnings

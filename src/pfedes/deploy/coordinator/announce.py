@@ -1,4 +1,4 @@
-"""What `pfedes serve` says about the rounds, which another process does."""
+"""The lines of `pfedes serve` about rounds, which run in another process."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a coordinator makes of an enrolment: a card that it can work with, or why there is none."""
+"""Checks an enrolment: the result is a valid card, or the reason for refusing it."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Certificates and kits: who may take part, made by FLARE's provisioning."""
+"""Makes the certificates and kits of participants with FLARE's provisioning."""
 
 import json
 import shutil

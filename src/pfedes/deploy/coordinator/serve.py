@@ -1,4 +1,4 @@
-"""The coordinator: from a configuration to a finished run, through whatever happens meanwhile."""
+"""The coordinator: from a configuration to a finished run, with restarts of server and jobs."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""The coordinator's line to FLARE's server."""
+"""The coordinator's session with FLARE's server."""
 
 import logging
 import weakref

@@ -1,4 +1,4 @@
-"""How a federation stands, from its directory and, if it answers, from its server."""
+"""The status of a federation, from its directory and, if it answers, from its server."""
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime

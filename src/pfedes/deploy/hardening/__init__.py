@@ -1,1 +1,1 @@
-"""What closes FLARE's doors, in each of its processes."""
+"""Closes the doors of FLARE's processes: all requests that a federation does not need."""

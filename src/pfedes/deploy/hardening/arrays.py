@@ -1,7 +1,7 @@
 """No arrays in messages: ours are bytes.
 
-FLARE fetches arrays that a message only mentions, of any size, from wherever the message says, and
-unpacks what they are packed in, before anybody can look at them.
+FLARE fetches arrays of any size from any address that a message names, and unpacks them before
+pfedes can check them.
 """
 
 from typing import Any, NoReturn

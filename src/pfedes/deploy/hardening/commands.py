@@ -1,7 +1,7 @@
 """The commands that the coordinator's session may give the server.
 
-FLARE has sixty, with a shell, reconfiguration and shutdown among them. `pfedes serve` and `pfedes
-status` need these.
+FLARE has sixty, including a shell, reconfiguration and shutdown. `pfedes serve` and `pfedes status`
+need only these.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """How a site and the server start the process of a job: through our own entry point.
 
-FLARE would start its own module, in which nothing is guarded yet.
+FLARE would start its own module, which has no guard yet.
 """
 
 import shlex

@@ -1,8 +1,8 @@
-"""What the server may have a site do: start the one job there is, and end it.
+"""The requests that the server may send to a site: to start the only job, and to end it.
 
-FLARE has twenty such requests, with a shell among them, and asks for the sender's rights only if
-the sender says so. These six are left. Of what a request says, only what is checked here is used:
-the files of a job are written from our own template, whatever was sent.
+FLARE has twenty such requests, including a shell, and checks the sender's rights only if the sender
+asks for that. These six are left. Only values that are checked here are taken from a request: the
+files of a job are written from our own template, whatever was sent.
 """
 
 import json

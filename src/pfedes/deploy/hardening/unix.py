@@ -3,7 +3,7 @@
 FLARE's own is a TCP port on the loopback interface, in clear and without authentication: any user
 of the machine can connect to it and pose as a job. With mutual TLS every certificate of the
 federation's authority would be admitted. Here the socket lies in a directory that only its owner
-can enter, and the kernel says as which user the other end runs: it must be the same one.
+can enter, and the kernel reports the user of the other end, which must be the same.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A participant's own account of the tasks that it answered, for as long as it keeps its state.
+"""A participant's record of all tasks that it answered, as long as it keeps its state.
 
-It never leaves the participant. What the account counts, no coordinator can reset: not by a new
-run, nor by asking for an earlier round again.
+The record never leaves the participant. No coordinator can reset its counts, either by a new run or
+by asking for an earlier round again.
 """
 
 import hmac

@@ -1,4 +1,4 @@
-"""What a participant would have had without the others: the same training, by itself."""
+"""The same training alone, to compare with what a participant gained by joining."""
 
 import shutil
 

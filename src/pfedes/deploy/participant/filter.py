@@ -1,4 +1,4 @@
-"""The site's own last look at what leaves, in FLARE's filter chain.
+"""The site's final check of everything that leaves, in FLARE's filter chain.
 
 `pfedes join` writes its list into the site's `privacy.json`, from participant.toml: no job can
 change or remove it. It knows nothing of methods, and compares names, shapes and types, and

@@ -1,7 +1,7 @@
 """The participant's side of a federation, whatever carries its messages.
 
-Nothing here believes the coordinator: the configuration it sends is taken key by key, methods and
-functions by name must be agreed to, and what leaves was on the participant's own list before.
+The coordinator is not trusted: its configuration is read key by key, the participant must have
+consented to methods and named functions, and only what is on the participant's own list leaves.
 """
 
 import logging

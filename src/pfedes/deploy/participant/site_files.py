@@ -1,4 +1,4 @@
-"""What a site's workspace says of its participant: written by `pfedes join`, by nobody else."""
+"""The participant's files in a site's workspace, which only `pfedes join` writes."""
 
 import json
 from dataclasses import dataclass

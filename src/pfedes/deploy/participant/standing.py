@@ -1,4 +1,4 @@
-"""Where a participant stands. Nothing heavy is imported here: `pfedes join` waits with it."""
+"""A participant's status. Imports nothing heavy: `pfedes join` uses it while it waits."""
 
 from collections.abc import Mapping
 from pathlib import Path

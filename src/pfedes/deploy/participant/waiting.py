@@ -1,6 +1,6 @@
-"""What `pfedes join` does for months: it keeps the site up, and says what happens.
+"""The loop of `pfedes join`: it keeps the site running for months, and prints what happens.
 
-Nothing heavy is imported here: whoever waits for a federation keeps its memory for other work.
+Nothing heavy is imported here: a participant that only waits must not take much memory.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Which workers may join: those that compute the driver's bits and have enough memory.
 
-`facts_of_worker` runs on the worker, in its one thread, as the work will; the same facts of the
-driver are what it is compared with.
+`facts_of_worker` runs on the worker, in its only thread, as the work will; its result is compared
+with the same facts of the driver.
 """
 
 import platform

@@ -1,4 +1,4 @@
-"""The connection to a cluster. Everything that is known of Dask's client stands here."""
+"""The connection to a cluster. Only this module uses Dask's client."""
 
 import asyncio
 import logging

@@ -1,7 +1,7 @@
-"""What Dask itself is told to call on a worker, for every call of ours.
+"""The function that Dask calls on a worker for each of our calls.
 
-A scheduler unpacks all that it passes on. It gets to see this light module alone: what our calls
-are about, and torch with it, is loaded where the work is done.
+A scheduler unpacks everything that it passes on. It sees only this light module; the arguments of
+our calls, and torch with them, are loaded on the worker.
 """
 
 import pickle

@@ -2,7 +2,7 @@
 
 It builds the same simulation as the driver and answers by the same host as every other fleet. It
 never commits: a client's new state goes back with the answer, or beside its place in the run
-directory, where only the driver makes it count.
+directory, where only the driver can commit it.
 """
 
 import tomllib
