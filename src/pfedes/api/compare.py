@@ -48,30 +48,34 @@ def compare(
 ) -> Comparison:
     """Runs several methods with the same clients, models and budget.
 
-    The options are those of `pfedes compare`. What is defined in a notebook or script runs in this
-    process, the rest beside it. The result's `broken` names runs that failed.
+    The options are those of `pfedes compare`. Methods that a notebook or script defines run in this
+    process, all others in processes of their own.
 
     Args:
         methods: Names, classes or objects; an object brings its hyper-parameters.
-        seeds: Random seeds, a run of every method for each; the configured one if None.
+        seeds: Random seeds; every method runs once with each. The configured one if None.
         config: A TOML file, or a configuration; None for the defaults.
         data: Name of the data set.
         data_dir: Directory of the data set.
         clients: Number of clients.
-        participation: Share of clients per round.
+        participation: Share of clients per round, 0 to 1.
         rounds: Number of rounds.
         precision: Precision of local training.
         cluster: Address of a Dask scheduler.
         tls: Directory with the certificates of the cluster.
         settings: Values by `section.key`; `method.extractor` may be a function.
-        out: Where the runs go; what is finished there is not run again.
+        out: Directory of the runs; finished runs in it are not repeated.
         against: Name of the method that the others are compared with; the best baseline if None.
         jobs: Runs at a time; 0 = one per core.
         cell: Number of the only run to do; 1 is the first.
-        collect: Whether to run nothing, and gather what is finished below `out`.
-        figures: Whether to write figures as PNG, SVG and PDF, too.
+        collect: Whether only to collect the finished runs below `out`.
+        figures: Whether also to write figures as PNG, SVG and PDF.
         select: Chooses the clients of a round, as in `run`.
         quiet: Whether to show no progress.
+
+    Returns:
+        The results, tables and figures; its `broken` names runs that failed. Tables and numbers are
+        also written into the directory of the runs.
 
     Raises:
         ConfigError: A setting or the name of a method is wrong.
@@ -142,7 +146,7 @@ class ComparisonPlan:
     def run(
         self, cells: Sequence[Cell], *, jobs: int, quiet: bool, select: Selector = uniform
     ) -> list[Outcome]:
-        """Runs what is not finished, in sight of the user unless that is to be quiet."""
+        """Runs what is not finished; shows progress unless that is to be quiet."""
         cluster = self.config.runtime if self.config.runtime.fleet == "cluster" else None
         progress = None if quiet else Overview(cells)
         try:
@@ -152,7 +156,7 @@ class ComparisonPlan:
                 progress.stop()
 
     def comparison(self, outcomes: Sequence[Outcome]) -> Comparison:
-        """What came of it; an error if no method has a result."""
+        """The comparison of all finished runs; an error if no method has a result."""
         if all(outcome.run is None for outcome in outcomes):
             raise error_of(outcomes[0], outcomes[0].reason)
         return Comparison(outcomes, self.methods, self.config, self.directory, self.against)

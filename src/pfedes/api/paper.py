@@ -35,7 +35,7 @@ LEAST_SHOWN = 0.25
 
 @dataclass(frozen=True)
 class PaperPage:
-    """An experiment's tables and figures, and the files they were written to, the page first."""
+    """The tables and figures of an experiment, and the files with them, the page first."""
 
     name: str
     title: str
@@ -82,27 +82,30 @@ def paper(
     against: str = "",
     quiet: bool = False,
 ) -> dict[str, PaperPage]:
-    """Repeats a table or figure of the paper; returns a page for each experiment, by its name.
+    """Repeats a table or figure of the paper.
 
-    The options are those of `pfedes paper`, which also lists the experiments. A page has `tables`,
-    `figures`, `notes` and the `files` that were written.
+    The options are those of `pfedes paper`; `pfedes paper list` lists the experiments.
 
     Args:
         name: Name of an experiment, or "all".
         scale: smoke, laptop, converged or full.
         methods: Methods to compare: names, classes or objects; "all" means the experiment's own.
         data_dir: The data sets' directory or its parent.
-        out: Where runs and results go, runs/paper-SCALE if None; what is finished there is not run
-            again.
+        out: Directory of runs and results, runs/paper-SCALE if None; finished runs in it are not
+            repeated.
         jobs: Runs at a time; 0 = one per core.
         cluster: Address of a Dask scheduler.
         tls: Directory with the certificates of the cluster.
-        draw: Whether to run nothing, and show what is finished.
+        draw: Whether to run nothing, and show the results so far.
         cell: Number of the only run to do; 1 is the first.
         keep_states: Whether to keep all clients' models of finished runs.
         archive: Directory to which the records of finished runs are copied.
         against: Method to which differences are shown; the best baseline if empty.
         quiet: Whether to show no progress.
+
+    Returns:
+        A page for each experiment, by its name, with `tables`, `figures`, `notes` and the `files`
+        that were written.
 
     Raises:
         ConfigError: There is no such experiment, scale or method, or it compares no methods.
@@ -172,7 +175,7 @@ def perform(
     keep_states: bool,
     quiet: bool,
 ) -> Results:
-    """Runs what is missing, or one cell, in sight of the user unless that is to be quiet."""
+    """Runs what is missing, or one cell; shows progress unless that is to be quiet."""
     missing = work.missing() if only is None else [only]
     progress = None
     if missing and not quiet:
@@ -195,7 +198,7 @@ def perform(
 
 
 def pages(work: Campaign, results: Results, against: str = "") -> Iterator[PaperPage]:
-    """Writes and gives each experiment's page; one of little among others has no files yet."""
+    """Writes and returns each experiment's page; one with few runs among others has no files."""
     results.against = against
     for experiment in work.experiments:
         about = (experiment.name, experiment.title, experiment.source)

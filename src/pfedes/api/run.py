@@ -40,10 +40,11 @@ def run(
     track: str | Sequence[str] = (),
     quiet: bool = False,
 ) -> Run:
-    """Trains a federation, shows how far it is, and returns the finished run.
+    """Trains a federation and shows its progress.
 
-    The options are those of `pfedes run`. What is defined in a notebook or script trains in this
-    process, one client after another. After an interruption `pfedes.resume(directory)` continues.
+    The options are those of `pfedes run`. If a notebook or script defines the method or extractor,
+    clients train in this process, one after another. After an interruption,
+    `pfedes.resume(directory)` continues the run.
 
     Args:
         config: A TOML file, or a configuration; None for the defaults.
@@ -51,7 +52,7 @@ def run(
         data: Name of the data set.
         data_dir: Directory of the data set.
         clients: Number of clients.
-        participation: Share of clients per round.
+        participation: Share of clients per round, 0 to 1.
         rounds: Number of rounds.
         seed: Random seed of the run.
         workers: Number of worker processes.
@@ -62,16 +63,28 @@ def run(
         participants: Participants, or paths of their files, instead of a partition.
         settings: Values by `section.key`; `method.extractor` may be a function.
         out: The run directory; a new one below runs/ if None.
-        select: Chooses the clients of a round from their names, how many, and a generator.
-        listener: Hears what happens.
+        select: Chooses the clients of a round. It is called with their names, the number to choose,
+            and a seeded random generator.
+        listener: Is told about the progress of the run.
         track: Names of trackers: "tensorboard", "wandb", or "module:Class".
         quiet: Whether to show no progress.
 
+    Returns:
+        The finished run. It is stored in its directory, which `open_run` opens later.
+
     Raises:
-        ConfigError: A setting is wrong, or names what other processes cannot import.
+        ConfigError: A setting is wrong, or names code that other processes cannot import.
         MethodError: The method cannot serve a client.
         FailedRunError: The method's code failed at the server or at every client.
+
+    Example:
+        >>> import pfedes
+        >>> small = {"data.limit": 100, "runtime.fleet": "serial", "runtime.report": False}
+        >>> run = pfedes.run(clients=2, rounds=1, settings=small, quiet=True)
+        >>> run.finished, len(run.rounds), len(run.summary["accuracies"])
+        (True, 1, 2)
     """
+
     chosen = configure(
         config,
         method=method,
@@ -109,7 +122,7 @@ def resume(
     track: str | Sequence[str] = (),
     quiet: bool = False,
 ) -> Run:
-    """Continues a run after its last complete round, as if it had never stopped.
+    """Continues a run after its last complete round. The result is that of a run without a stop.
 
     Args:
         directory: The run directory.
@@ -120,9 +133,13 @@ def resume(
         data_dir: Where the data lies now, if it has moved.
         trust_code: Whether to import code that no run of yours has used on this machine.
         select: Chooses the clients of a round, as in `run`.
-        listener: Hears what happens.
+        listener: Is told about the progress of the run.
         track: Names of trackers, as in `run`.
         quiet: Whether to show no progress.
+
+    Returns:
+        The finished run.
+
 
     Raises:
         StoreError: There is no run, or it names code that is not trusted.

@@ -73,6 +73,9 @@ def configure(
         settings: Values by `section.key`. `method.extractor` may be a function; one that a notebook
             or script defines needs `runtime.fleet = "serial"`.
 
+    Returns:
+        The configuration, checked.
+
     Raises:
         ConfigError: A key is unknown or a value is out of range; the message names every one.
 

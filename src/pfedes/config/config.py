@@ -58,7 +58,7 @@ class Config(Section):
     runtime: RuntimeConfig = RuntimeConfig()
     federation: FederationConfig = FederationConfig()
     participants: tuple[Participant, ...] = Field(
-        (), description="participant.toml files of those who bring their own model and data"
+        (), description="participant.toml files of participants with their own model and data"
     )
     compare: dict[str, dict[str, Any]] = Field(
         {}, description="keys that apply to one method only, by its name"
@@ -68,7 +68,7 @@ class Config(Section):
 
     @property
     def clients(self) -> int:
-        """How many take part, if all come."""
+        """The number of clients, if all take part."""
         people = self.federation.participants or self.participants
         return len(people) or self.partition.clients
 
@@ -79,12 +79,15 @@ class Config(Section):
 
     @property
     def data_name(self) -> str:
-        """What directories of runs are called after."""
+        """The data in names of run directories."""
         return "own" if self.brings_own else self.data.source.partition(":")[0]
 
     @property
     def metric(self) -> Metric:
-        """What chooses the best round. Participants elsewhere tell how many were right alone."""
+        """The metric that chooses the best round.
+
+        Without `federation.measures`, participants on other machines report accuracy only.
+        """
         elsewhere = self.federation.participants and not self.participants
         hidden = elsewhere and not self.federation.measures
         return "accuracy" if hidden else self.evaluate.metric
@@ -179,7 +182,7 @@ class Config(Section):
         return digest_of(json.dumps([self.method.name, tree], sort_keys=True))
 
     def federation_digest(self) -> str:
-        """Returns a digest of what cannot change during a run: who takes part, in what method."""
+        """Returns a digest of the settings that cannot change during a run, such as the method."""
         return self._digest("federation", {"seed", *WHO})
 
     def _digest(

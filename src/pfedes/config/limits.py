@@ -32,7 +32,7 @@ Range = Annotated[tuple[Number, Number], AfterValidator(_ordered)]
 
 
 class Limits(Section):
-    """The table `[limits]` of a participant's file: what it does not agree to.
+    """The table `[limits]` of a participant's file: bounds on what a coordinator may ask for.
 
     Its fields are keys of that table: see the page on configuration.
     """
@@ -100,6 +100,9 @@ class Limits(Section):
             method: The method of the federation.
             card: The participant's card.
             ctx: The round and the settings that the coordinator asks for.
+
+        Returns:
+            Each limit, next to the value that the coordinator asks for.
         """
         yield at_most("epochs", "epochs", method.client_epochs(ctx), self.epochs)
         yield at_most("rounds", "train.rounds", ctx.rounds, self.rounds)
@@ -147,7 +150,7 @@ class Limits(Section):
         return rest if rest < self.batch else 0
 
     def cautious(self, ctx: Context) -> Context:
-        """Returns the round with what the participant holds back.
+        """Returns the round with the caution that the participant's limits demand.
 
         Args:
             ctx: The round and the settings that the coordinator asks for.

@@ -32,7 +32,7 @@ Parameters = dict[str, tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Card:
-    """What the server knows about a client. The client's architecture is not on it.
+    """What the server knows about a client. It does not contain the client's architecture.
 
     Attributes:
         name: Name of the client.
@@ -164,6 +164,9 @@ class Client:
 
         Args:
             model: A module that maps a batch of inputs to logits; its mode is left as it was.
+
+        Returns:
+            The numbers of correctly classified samples, and results class by class.
         """
         found = Measures(_tally(model, self.val), _tally(model, self.test))
         val, test = found.val, found.test

@@ -22,7 +22,7 @@ class Scores:
         val_total: All validation samples; may be 0.
         test_correct: Correctly classified test samples.
         test_total: All test samples.
-        measures: The same class by class; None where that is not known, or stays with its owner.
+        measures: Results class by class; None if they are unknown or stay with the participant.
 
     Raises:
         WireError: The numbers contradict each other.
@@ -54,11 +54,14 @@ class Scores:
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, Any], measures: Measures | None = None) -> "Scores":
-        """Makes scores of other metadata.
+        """Makes scores from metadata.
 
         Args:
-            counts: The four counts, by their names; more may be there.
-            measures: What is known class by class.
+            counts: The four counts by name; other entries are ignored.
+            measures: Results class by class, if they are known.
+
+        Returns:
+            The scores, without the other entries.
         """
         val_correct, val_total, test_correct, test_total = (counts[name] for name in COUNTS)
         return cls(val_correct, val_total, test_correct, test_total, measures)
@@ -75,16 +78,16 @@ class Scores:
 
     @property
     def val(self) -> Tally | None:
-        """Validation class by class, where that is known."""
+        """Validation results class by class; None if unknown."""
         return self.measures.val if self.measures is not None else None
 
     @property
     def test(self) -> Tally | None:
-        """Test class by class, where that is known."""
+        """Test results class by class; None if unknown."""
         return self.measures.test if self.measures is not None else None
 
     def by(self, metric: Metric) -> float | None:
-        """Measures the test samples; None where that is not known or not defined.
+        """Returns a metric of the test samples; None if it is unknown or undefined.
 
         Args:
             metric: `accuracy`, `balanced_accuracy`, `macro_f1` or `auc`.
@@ -94,7 +97,7 @@ class Scores:
         return self.test.by(metric) if self.test is not None else None
 
     def val_by(self, metric: Metric) -> float | None:
-        """Measures the validation samples likewise.
+        """Returns a metric of the validation samples; None if it is unknown or undefined.
 
         Args:
             metric: As of `by`.

@@ -47,7 +47,7 @@ class Learner:
 
     @classmethod
     def of_received(cls, module: nn.Module, lr: float) -> "Learner":
-        """Creates a learner whose parameters all came with this round's download.
+        """Returns a learner whose parameters all came with this round's download.
 
         Args:
             module: The module.

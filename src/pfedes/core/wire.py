@@ -31,7 +31,7 @@ class Labels:
         """Returns whether a value is such a list.
 
         Args:
-            value: What came under that name.
+            value: The value of the metadata.
             tensors: The tensors that it came with.
         """
         return (
@@ -162,6 +162,9 @@ def required(tensors: Option) -> Group:
 
     Args:
         tensors: The form of each tensor, by name.
+
+    Returns:
+        A group with this single option.
     """
     return Group((tensors,))
 

@@ -75,7 +75,7 @@ class Federation:
         out: The run directory to create; by default a new one below `runs/`.
         select: Chooses the clients of a round from their names, the number to choose and a random
             generator.
-        fleet: Creates what trains the clients, from the simulation and the clients' store.
+        fleet: Creates the fleet that trains clients, from the simulation and the clients' store.
         listener: Is told about the progress of the run.
         fewest: Number of clients that must be there in round 1; by default all.
 
@@ -121,7 +121,7 @@ class Federation:
         fleet: FleetMaker = make_fleet,
         listener: Listener | None = None,
     ) -> "Federation":
-        """Opens a run directory to continue it: call `run` on the result.
+        """Opens a run directory to continue the run.
 
         Args:
             directory: The run directory.
@@ -135,6 +135,9 @@ class Federation:
             select: As for a new federation.
             fleet: As for a new federation.
             listener: As for a new federation.
+
+        Returns:
+            The federation, ready to `run`.
 
         Raises:
             StoreError: The directory holds no run, or the run cannot be continued like this.

@@ -257,6 +257,9 @@ class Method(ABC, Generic[C]):
             state: The server's state.
             card: The client's card; `card.accepted` is its last accepted round, 0 if none.
             ctx: The round and the settings of the run.
+
+        Returns:
+            The download. It must be on the allow-list of `allowed`.
         """
         return Payload()
 
@@ -283,6 +286,9 @@ class Method(ABC, Generic[C]):
             state: The present state; do not change it.
             uploads: The accepted uploads, sorted by client name; at least one.
             ctx: The round and the settings of the run.
+
+        Returns:
+            The state after the round.
         """
         return state
 
@@ -293,6 +299,9 @@ class Method(ABC, Generic[C]):
             state: The server's state.
             change: The clients' mean change as one vector: all tensors in the order of their names.
             ctx: The round and the settings of the run.
+
+        Returns:
+            The state after the round.
         """
         return State(moved_by(state.tensors, change))
 
@@ -306,6 +315,9 @@ class Method(ABC, Generic[C]):
             upload: An upload that passed all other checks.
             download: What its client was sent.
             ctx: The round and the settings of the run.
+
+        Returns:
+            Differences by name. Their common norm is compared with the bound.
         """
         sent = download.tensors
         return {
@@ -341,6 +353,9 @@ class Method(ABC, Generic[C]):
         Args:
             card: The client's card.
             ctx: The round and the settings of the run.
+
+        Returns:
+            One allow-list for each direction.
         """
         return Wire(down=WireSpec(), up=WireSpec())
 

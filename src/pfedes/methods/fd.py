@@ -35,13 +35,13 @@ class FDConfig(MethodConfig):
 
 
 class FD(Method[FDConfig]):
-    """A client learns from the labels and from what the others answer on the same labels."""
+    """A client learns from the labels and from other clients' mean answers on the same labels."""
 
     Config = FDConfig
     needs = frozenset({"classes"})
 
     def download(self, state: State, card: Card, ctx: Context) -> Payload:
-        """For each own label the mean answer of the others; nothing where nobody else reported."""
+        """Sends, for each of the client's labels, the mean answer of others that reported it."""
         labels, targets = [], []
         for label in sorted(card.classes or {}):
             others = [

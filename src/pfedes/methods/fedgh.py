@@ -43,7 +43,7 @@ class FedGH(SharedHead[FedGHConfig]):
         return Upload(loss, {"prototypes": prototypes}, {"labels": labels})
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """The head learns to classify every client's mean of every class, each counting once."""
+        """Trains the head on the class means of all clients; every mean counts once."""
         prototypes, labels = rows_with_labels(uploads, "prototypes")
         return trained_head(state, prototypes, labels, F.cross_entropy, self.config, ctx)
 

@@ -76,7 +76,7 @@ class FedKD(Method[FedKDConfig]):
         return State(under(FULL, self._mentee(cards[0], ctx).state_dict()), {"round": 0})
 
     def prepare(self, client: Client, ctx: Context) -> None:
-        """W_h, which maps the mentee's representation to the mentor's, and never leaves."""
+        """Creates W_h, which maps the mentee's representation to the mentor's and never leaves."""
         mentee = self._mentee(client, ctx)
         with ctx.streams.ambient("init.w_h", client=client.name):
             w_h = _projection(client.model, mentee)
@@ -112,7 +112,7 @@ class FedKD(Method[FedKDConfig]):
         return Upload(loss, self._packed(change, ctx))
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """Adds the mean update, compressed again: what clients will add is what the server adds."""
+        """Adds the mean update after compressing it again, as the clients will add it."""
         full = within(FULL, state.tensors)
         shapes = _shapes(full)
         shares = weights(uploads, ctx, self.config.averaging)

@@ -79,7 +79,7 @@ class FedMRL(Method[FedMRLConfig]):
         return State(self._small(cards[0], ctx).state_dict())
 
     def prepare(self, client: Client, ctx: Context) -> None:
-        """The projector, which never leaves, and the small model it is used with."""
+        """Creates the projector, which never leaves, and the small model that it is used with."""
         small = self._small(client, ctx)
         with ctx.streams.ambient("init.projector", client=client.name):
             projector = _projector(client.model, small)
@@ -113,7 +113,7 @@ class FedMRL(Method[FedMRLConfig]):
         return State(averaged(uploads, ctx, self.config.averaging))
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
-        """Both models, with the small one that the projector was trained beside, or today's."""
+        """Joins both models: the small one is that of the last training, or the present one."""
         small = within(SMALL, client.kept) if download is None else download.tensors
         return self._fused(client, small, ctx)
 

@@ -96,7 +96,7 @@ class FedProto(Method[FedProtoConfig]):
         return Upload(value, {"prototypes": rows}, {"labels": labels, "counts": counts})
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """The mean over those who hold a class; a class that nobody reported stays as it was."""
+        """Averages each class over the clients that reported it; other classes keep theirs."""
         old = LabelTable(state, "prototypes", ctx.classes)
         table = dict(zip(old.labels, old.rows, strict=True))
         reports: dict[int, dict[str, Tensor]] = {}  # by class and client

@@ -49,7 +49,7 @@ class FedRE(SharedHead[FedREConfig]):
         return Upload(loss, entangled, {"labels": labels})
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """The head learns to find in a mixture the classes it is made of, by their shares."""
+        """Trains the head to predict the shares of the classes in each mixture."""
         uploads = in_order(uploads)
         representations = torch.stack([u.payload.tensors["representation"] for u in uploads])
         shares = torch.zeros(len(uploads), ctx.classes)

@@ -74,7 +74,7 @@ class FedSSA(SharedHead[FedSSAConfig]):
         )
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """Class by class, the mean over those who hold it; an unreported one keeps its row."""
+        """Averages the row of each class over the clients that sent it; other rows stay."""
         reports: dict[int, dict[str, dict[str, Tensor]]] = {}  # by class and client
         counts: dict[int, dict[str, int]] = {}
         for upload in uploads:

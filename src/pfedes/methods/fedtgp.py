@@ -75,7 +75,7 @@ class FedTGP(Method[FedTGPConfig]):
         return Upload(upload.loss, upload.tensors, {"labels": upload.meta["labels"]})
 
     def aggregate(self, state: State, uploads: Sequence[Received], ctx: Context) -> State:
-        """Draws prototypes to what clients report of their class, and away from other classes'."""
+        """Trains prototypes towards the reported means of their class, away from other classes."""
         rows, labels = rows_with_labels(uploads, "prototypes")
         tgp = _initial(rows.shape[1], ctx)
         tgp.load_state_dict(within(TGP, state.tensors))

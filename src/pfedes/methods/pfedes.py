@@ -190,7 +190,7 @@ class PFedES(Method[PFedESConfig]):
         return State(averaged(uploads, ctx))  # eq. 10
 
     def personal(self, client: Client, download: Payload | None, ctx: Context) -> nn.Module:
-        """With inference = "both", G is the client's own as it left it: no more has to travel."""
+        """With inference = "both", also predicts with the extractor of the client's last round."""
         if self.config.inference == "raw":
             return client.model
         extractor = self.extractors.new(client.shape).to(client.device)

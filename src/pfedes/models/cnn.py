@@ -53,6 +53,9 @@ class CNN(nn.Module):
 
         Args:
             x: Images, (n, channels, height, width).
+
+        Returns:
+            One row of numbers for each image.
         """
         # The greatest is the same before and after ReLU; after it, a quarter is left to go through.
         x = F.relu(F.max_pool2d(self.conv1(x), 2), inplace=True)
@@ -65,6 +68,9 @@ class CNN(nn.Module):
 
         Args:
             x: Images, (n, channels, height, width).
+
+        Returns:
+            Logits, (n, classes).
         """
         logits: Tensor = self.fc3(self.represent(x))
         return logits

@@ -49,6 +49,9 @@ class Extractor(nn.Module):
 
         Args:
             x: Images, (n, channels, height, width).
+
+        Returns:
+            Enhanced images of the same shape.
         """
         return self.final(self.conv2(F.relu(self.conv1(x), inplace=True)))
 

@@ -112,6 +112,9 @@ class PersonalModel:
                 found by name.
             progress: Called with a label, the number of inputs done and their total.
 
+        Returns:
+            The `top` likeliest classes of each input, one after another.
+
         Raises:
             DataError: A file cannot be read or does not fit; nothing is predicted then.
         """

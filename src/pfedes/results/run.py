@@ -48,6 +48,9 @@ def open_run(
         trust_code: Whether to import models, data and methods that the run names although no run of
             yours recorded them on this machine. They are imported when a model is asked for.
 
+    Returns:
+        The run as it is now.
+
     Raises:
         StoreError: The directory holds no run.
         DamageError: A file is damaged; the message names a round to go back to.
@@ -299,6 +302,9 @@ class Run:
             client: Name of the client.
             best: Whether to take the best round by validation instead of the last.
 
+        Returns:
+            The torch module that predicts for the client.
+
         Raises:
             StoreError: There is no such client, or no best round.
             DamageError: A file is damaged.
@@ -332,6 +338,9 @@ class Run:
         Args:
             client: Name of the client; optional if there is only one.
             best: Whether to take the best round by validation instead of the last.
+
+        Returns:
+            The model, with its classes, the preparation of inputs, and facts about it.
 
         Raises:
             StoreError: There is no such client, or no best round.

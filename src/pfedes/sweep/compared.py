@@ -34,16 +34,21 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """What became of several methods with the same clients, models and budget.
+    """The result of several methods with the same clients, models and budget.
 
     Args:
-        outcomes: What became of each run.
+        outcomes: The outcome of each run.
         methods: Names of the methods, in order.
-        config: What the runs have in common.
-        directory: Where the runs are, and where `write` writes.
+        config: The configuration that the runs have in common.
+        directory: Directory of the runs, into which `write` writes.
         against: Name of the method that the others are compared with; the best baseline if None.
 
-    `results` has what is known of each method, `reference` that which the others are compared with.
+    Attributes:
+        outcomes: As given.
+        directory: As given.
+        targets: Accuracies for which the cost is reported.
+        results: The results of each method.
+        reference: The result that the others are compared with; None without one.
     """
 
     def __init__(
@@ -72,12 +77,12 @@ class Comparison:
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        """All that is known of all methods, as numbers: what `compare.json` holds."""
+        """The results of all methods as numbers: the content of `compare.json`."""
         return records_of(self.results, self.reference)
 
     @cached_property
     def table(self) -> Table:
-        """The table that people read, the most accurate method first."""
+        """The table for people, the most accurate method first."""
         return table_of(self.results, self.targets, self.reference)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -89,7 +94,7 @@ class Comparison:
         return frame_of(self.rows())
 
     def figures(self) -> dict[str, "Figure"]:
-        """Accuracy over rounds, floats and FLOPs, the clients, and the paired differences."""
+        """Returns figures by name: accuracy over costs, the clients, paired differences."""
         # Imported where used: figures take a second to load.
         from pfedes.report.compared_figures import (
             compared_accuracy_figure,
@@ -118,7 +123,7 @@ class Comparison:
         """Writes tables and numbers into the directory of the runs; returns the files.
 
         Args:
-            figures: Whether to write figures as PNG, SVG and PDF, too.
+            figures: Whether also to write figures as PNG, SVG and PDF.
         """
         files = {
             "compare.md": self.table.to_markdown().encode(),
