@@ -3,6 +3,7 @@
 import ast
 import doctest
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import pfedes
 from pfedes import methods
@@ -19,6 +20,7 @@ from worn_phrases import worn
 DOORS: tuple[ModuleType, ...] = (pfedes, methods)
 NAMES = [(door, name) for door in DOORS for name in door.__all__ if name != "__version__"]
 ROOT = Path(__file__).parents[1]
+RESULT = re.compile(r"\b[Rr]eturns\b|^(A|The|All|Whether)\b", re.MULTILINE)
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef)
 
 
@@ -52,7 +54,16 @@ def missing(name: str, value: Any, owner: Any) -> list[str]:
     inherited = bases if value is owner else [getattr(base, key, None) for base in bases]
     text += "".join(inspect.getdoc(base) or "" for base in inherited)
     absent = [argument for argument in arguments(value) if f"\n    {argument}: " not in f"\n{text}"]
-    return [f"{name}: {argument} is not documented" for argument in absent]
+    found = [f"{name}: {argument} is not documented" for argument in absent]
+    return [*found, f"{name}: the result is not documented"] if silent(value, text) else found
+
+
+def silent(value: Any, text: str) -> bool:
+    """Whether a function returns something that its docstring neither names nor is about."""
+    if not inspect.isfunction(value) or RESULT.search(text):
+        return False
+    result = inspect.signature(value).return_annotation
+    return result not in (None, "None", inspect.Signature.empty, Iterator[None])
 
 
 @pytest.mark.parametrize(("door", "name"), NAMES, ids=[name for _, name in NAMES])
@@ -63,14 +74,35 @@ def test_arguments_are_documented(door: ModuleType, name: str) -> None:
     assert found == []
 
 
+def nameless(section: type[BaseModel]) -> Iterator[str]:
+    """The keys of a section, and of the sections in it, that nothing describes."""
+    for key, field in section.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            yield from nameless(type(field.default))
+        elif key != "name" and not field.description:
+            yield f"{section.__name__}: {key}"
+
+
 def test_keys_of_configurations_are_documented() -> None:
-    for method in methods.METHODS.values():
-        for key, field in method.Config.model_fields.items():
-            assert key == "name" or field.description, f"{method.__name__}: {key}"
+    sections = [method.Config for method in methods.METHODS.values()]
+    for section in (pfedes.Config, pfedes.Participant, *sections):
+        assert list(nameless(section)) == []
+
+
+def test_keys_without_a_description_are_found() -> None:
+    class Inner(BaseModel):
+        said: int = Field(0, description="Says.")
+        silent: int = 0
+
+    class Outer(BaseModel):
+        inner: Inner = Inner()
+        also: int = 0
+
+    assert list(nameless(Outer)) == ["Inner: silent", "Outer: also"]
 
 
 def test_what_is_left_out_is_found() -> None:
-    def silent(x: int) -> None: ...
+    def bare(x: int) -> None: ...
 
     def half(x: int, y: int) -> None:
         """Adds.
@@ -79,8 +111,35 @@ def test_what_is_left_out_is_found() -> None:
             x: One.
         """
 
-    assert missing("silent", silent, None) == ["silent has no docstring"]
+    def whole(x: int) -> int:
+        """Adds.
+
+        Args:
+            x: One.
+        """
+        return x
+
+    class Kind:
+        """A kind."""
+
+        def __init__(self, size: int) -> None: ...
+
+        @property
+        def empty(self) -> bool:
+            return True
+
+        def grow(self, by: int) -> int:
+            """Returns the new size."""
+            return by
+
+    assert missing("bare", bare, None) == ["bare has no docstring"]
     assert missing("half", half, None) == ["half: y is not documented"]
+    assert missing("whole", whole, None) == ["whole: the result is not documented"]
+    assert [line for name, part in parts("Kind", Kind) for line in missing(name, part, Kind)] == [
+        "Kind: size is not documented",
+        "Kind.empty has no docstring",
+        "Kind.grow: by is not documented",
+    ]
 
 
 def sources() -> dict[str, str]:

@@ -169,8 +169,8 @@ class Prospect:
         yield (
             f"the noise is {self.ratio:.1f} times as long as the largest change of one "
             f"client. With {self.uploads} uploads of {self.numbers:,} numbers, noise as long as "
-            f"that change has epsilon {price:.3g}. More clients in a round help; a few participants "
-            "can have a secure sum, limits and an audit instead (docs/privacy.md)"
+            f"that change has epsilon {price:.3g}. More clients in a round help; a few "
+            "participants can have a secure sum, limits and an audit instead (docs/privacy.md)"
         )
 
     @property
