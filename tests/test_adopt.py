@@ -39,7 +39,7 @@ def latecomer(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_latecomer_learns_against_the_extractor_that_others_trained(
+def test_adopt_trains_with_the_extractor_of_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = Federation(small(), out=tmp_path / "run").run()
@@ -59,7 +59,7 @@ def test_a_latecomer_learns_against_the_extractor_that_others_trained(
     assert terms.mean == before.simulation.population.terms().mean
 
 
-def test_how_the_others_were_combined_is_nothing_to_a_latecomer(tmp_path: Path) -> None:
+def test_adopt_ignores_the_aggregation_of_the_run(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "aggregation__kind": "median",
         "train__min_uploads": 3,

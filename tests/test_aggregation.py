@@ -33,7 +33,7 @@ def test_whole_numbers_stay_whole() -> None:
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.integers(0, 2**31))
-def test_the_mean_of_equal_things_is_that_thing(samples: list[int], seed: int) -> None:
+def test_the_mean_of_equal_uploads_is_that_upload(samples: list[int], seed: int) -> None:
     x = torch.randn(50, generator=torch.Generator().manual_seed(seed))
     result = mean([{"x": x}] * len(samples), weights_of(samples))
     assert torch.equal(result["x"], x)
@@ -155,6 +155,6 @@ def test_a_resumed_run_cannot_ask_for_more_than_its_clients(tmp_path: Path) -> N
         ({"kind": "krum", "byzantine": 2}, 7),
     ],
 )
-def test_below_how_many_uploads_a_rule_promises_nothing(rule: dict[str, Any], fewest: int) -> None:
+def test_robust_rules_need_enough_uploads(rule: dict[str, Any], fewest: int) -> None:
     """Of two uploads median and trimmed mean are the mean: a round of two has failed."""
     assert AggregationConfig(**rule).fewest == fewest

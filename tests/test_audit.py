@@ -139,7 +139,9 @@ def test_shuffled_labels_give_nothing_away() -> None:
 
 @pytest.mark.repeat
 @pytest.mark.parametrize("situation", ["as it is", "local noise", "secure sum"])
-def test_the_same_with_more_clients_and_in_every_situation(situation: Situation) -> None:
+def test_planted_leaks_are_found_with_more_clients_and_in_every_situation(
+    situation: Situation,
+) -> None:
     run = trained("leaky:InWeights", partition__clients=10, data__limit=200)
     _, made = made_by(run, 45)
     found = found_in(made, (AS_SENT, SIGNS, BITS), situation)
@@ -356,7 +358,7 @@ def test_columns_that_tell_most() -> None:
     assert most_telling(rows, np.array([0, 0, 1, 1]), 2).tolist() == [0, 3]
 
 
-def test_a_few_samples_of_a_class_are_not_its_presence() -> None:
+def test_a_class_with_few_samples_does_not_count_as_present() -> None:
     pair = [replace(shadow(0, np.eye(10)[0]), shares=np.r_[0.04, 0.96, np.zeros(8)])]
     assert presence(pair)[0].tolist() == [False, True, *[False] * 8]
 
@@ -426,7 +428,7 @@ def test_a_thief_sees_the_sum_of_all_who_are_in_it() -> None:
 
 
 @pytest.mark.parametrize("method", ["standalone", "fedkd", "fedproto"])
-def test_of_other_methods_what_can_be_tried_is(method: str) -> None:
+def test_other_methods_get_the_attacks_that_apply_to_them(method: str) -> None:
     config = tiny(method, runtime__report=False)
     Federation(config, out=Path("run")).run()
     done = command("audit", "run", "--minutes", "0.02", "--json")

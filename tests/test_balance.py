@@ -87,10 +87,10 @@ def test_statistics_of_the_last_epoch_are_of_what_is_held(method: str) -> None:
     assert loss_of(method, **last, train__sampler="balanced") != loss_of(method, **last)
 
 
-def test_in_half_the_precision() -> None:
+def test_class_weights_work_in_bf16() -> None:
     loss_of("standalone", train__class_weights="balanced", train__precision="bf16")
 
 
-def test_both_at_once_are_refused() -> None:
+def test_class_weights_with_a_balanced_sampler_are_refused() -> None:
     with pytest.raises(ConfigError, match="choose one"):
         configure(settings={"train.class_weights": "balanced", "train.sampler": "balanced"})

@@ -455,7 +455,7 @@ def test_inference_by_prototypes(inference: str, tmp_path: Path) -> None:
     assert len(model.labels) == (3 if inference == "nearest_own" else 10)
 
 
-def test_prototypes_of_others_classes_alone_decide_nothing() -> None:
+def test_without_own_prototypes_the_head_predicts() -> None:
     """The full table is there from round 1 on, also for whom nobody has reported a class."""
     method = FedProto(inference="nearest_own", table="full")
     simulation = Simulation(small(method))

@@ -259,7 +259,7 @@ def test_data_and_model_that_cannot_be_loaded_are_named_together(
     assert "ada cannot take part yet: 2 problems" in said
 
 
-def test_what_works_but_is_hardly_meant_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_probable_mistakes_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     found, said = checked(
         capsys,
         GOOD_MODEL

@@ -240,14 +240,16 @@ def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.usefixtures("deadly")
-def test_code_of_ones_own_must_be_there(two_nodes: Cluster, tmp_path: Path) -> None:
+def test_nodes_without_the_users_code_are_left_out(two_nodes: Cluster, tmp_path: Path) -> None:
     config = on(two_nodes, "deadly_there:Deadly", train__rounds=1)
     with pytest.raises(ClusterError, match=r"node\d: .*deadly_there"):
         Federation(config, out=tmp_path / "none").run()
 
 
 @pytest.mark.repeat  # `test_dispatch.py` lets nodes die thrice that exist only there
-def test_code_of_ones_own_may_be_deadly(deadly: str, tmp_path: Path) -> None:
+def test_users_code_that_kills_its_worker_fails_that_client_only(
+    deadly: str, tmp_path: Path
+) -> None:
     """Four nodes that import torch take the time."""
     with Cluster(tmp_path / "cluster") as cluster:
         for number in range(4):  # three die of it, and one is left for the others
@@ -269,7 +271,7 @@ def test_code_of_ones_own_may_be_deadly(deadly: str, tmp_path: Path) -> None:
         ({"runtime.deadline": 0}, "runtime.deadline = 0"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], why: str) -> None:
+def test_impossible_cluster_settings_are_refused(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         configure(settings=settings)
     assert why in str(refusal.value)
@@ -281,7 +283,7 @@ def test_certificates_that_are_not_there(tmp_path: Path) -> None:
         Federation(config, out=tmp_path / "run").run()
 
 
-def test_where_a_run_is_done_does_not_identify_it() -> None:
+def test_the_place_of_a_run_is_not_part_of_its_identity() -> None:
     here = configure()
     there = configure(cluster="tls://head:8786", tls="certificates")
     assert there.runtime.tls_key == str(Path("certificates/key.pem").absolute())

@@ -244,7 +244,9 @@ def test_cell_by_cell_without_a_daemon(tmp_path: Path, capsys: pytest.CaptureFix
         ("--cell 1 --collect --out o", "--cell and --collect exclude each other"),
     ],
 )
-def test_cells_that_cannot_be(wrong: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_cell_options_are_refused(
+    wrong: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["compare", "--methods", "standalone,lg_fedavg", *wrong.split()]
     assert execute(words) == 2
     assert why in capsys.readouterr().err

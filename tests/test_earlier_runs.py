@@ -182,7 +182,7 @@ def test_digests_of_earlier_versions_are_known_again(number: int) -> None:
         assert RemotePopulation(config.federation).digest == recorded["terms"]
 
 
-def test_what_could_not_be_said_earlier_is_no_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_newer_keys_is_no_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that is not in the list of those that there were must be at its default."""
     keys = earlier_digests.SECTIONS["partition"] - {"alpha"}
     monkeypatch.setitem(earlier_digests.SECTIONS, "partition", keys)

@@ -83,7 +83,7 @@ def test_nothing_is_gained_where_torch_is_there_already(
     assert not started
 
 
-def test_never_too_many(started: list[Fake]) -> None:
+def test_no_more_early_workers_than_are_of_use(started: list[Fake]) -> None:
     begin_early(1000)
     assert len(started) == early.MOST
 
@@ -110,7 +110,7 @@ def test_never_too_many(started: list[Fake]) -> None:
         ("", ["runtime.workers=-1"], {}, 0),
     ],
 )
-def test_the_guess(
+def test_the_number_of_early_workers(
     text: str,
     settings: list[str],
     options: dict[str, object],

@@ -218,7 +218,9 @@ class Doubled(CNN):
         return 2 * super().forward(x)
 
 
-def test_what_would_predict_otherwise_is_refused(personal: PersonalModel, tmp_path: Path) -> None:
+def test_models_that_would_predict_differently_are_not_exported(
+    personal: PersonalModel, tmp_path: Path
+) -> None:
     other = Doubled(10, (3, 32, 32), conv2=32, fc1=500)
     with pytest.raises(
         ModelError, match="with a Doubled, and only a client's own network can be exported"
@@ -233,7 +235,7 @@ def test_what_would_predict_otherwise_is_refused(personal: PersonalModel, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_it_appears_whole_or_not_at_all(
+def test_an_export_appears_whole_or_not_at_all(
     personal: PersonalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> str:

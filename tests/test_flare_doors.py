@@ -88,7 +88,7 @@ def doors() -> list[tuple[str, str]]:
     return sorted(found | {(channel, topic) for channel in wild for topic in topics})
 
 
-def test_no_door_is_new() -> None:
+def test_flare_registers_only_the_known_requests() -> None:
     """Another FLARE may register more: then somebody has to look at them first."""
     assert [" ".join(door) for door in registered()] == KNOWN.read_text().splitlines()
 
@@ -236,7 +236,7 @@ def job(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jo
         own.write_text(code)
 
 
-def test_nobody_answers_who_need_not(job: Job) -> None:
+def test_forbidden_requests_get_no_answer_while_a_job_runs(job: Job) -> None:
     """With everybody at work, who must finish all the same.
 
     A job of FLARE takes the time.

@@ -159,7 +159,7 @@ def test_open_connections_of_an_expelled_participant_end(door: Door) -> None:
             genuine.recv(1)
 
 
-def test_who_says_nothing_keeps_nobody_out(door: Door) -> None:
+def test_a_silent_connection_does_not_block_others(door: Door) -> None:
     """Before, the listener waited for the first one's handshake forever."""
     with socket.create_connection(("127.0.0.1", door.port)):
         time.sleep(0.2)  # it is the first in the queue

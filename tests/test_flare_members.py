@@ -118,7 +118,7 @@ def test_an_authority_of_a_year_can_be_used_further(layout: Layout) -> None:
     assert read_kit(layout.kits / "eve").name == "eve"
 
 
-def test_what_ends_soon_is_warned_of(
+def test_certificates_that_expire_soon_are_warned_of(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pfedes.deploy.coordinator.status._contacts", lambda *asked: None)

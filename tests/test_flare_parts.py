@@ -95,7 +95,7 @@ def test_the_sites_filter(tensors: dict[str, Any], meta: dict[str, Any], why: st
         OnlyAgreed(**LIST).process(message, FLContext())
 
 
-def test_of_a_failure_nothing_passes_but_that_it_is_one() -> None:
+def test_only_the_code_of_a_failure_leaves() -> None:
     failure = make_reply(ReturnCode.EXECUTION_EXCEPTION)
     failure["secret"] = "patient 7"
     passed = OnlyAgreed(**LIST).process(failure, FLContext())
@@ -224,7 +224,7 @@ def _settings(config: Config) -> dict[str, Any]:
     return {f"federation.{key}": value for key, value in config.federation.model_dump().items()}
 
 
-def test_a_fleet_that_is_told_anything(tmp_path: Path) -> None:
+def test_nonsense_from_a_site_is_that_sites_failure(tmp_path: Path) -> None:
     """Sites answer with nonsense, for others, or not at all: each is that site's failure."""
     card = json.dumps(asdict(Card("ada", 5, (3, 8, 8))))
     answers: dict[str, Payload | NoMessage] = {}
@@ -370,7 +370,7 @@ def test_whatever_a_job_raises_ends_the_coordinators_command(
         Serving(layout, print)._look()
 
 
-def test_a_key_that_never_leaves(
+def test_a_request_keeps_the_private_key_at_the_participant(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_participant(tmp_path / "dan", "dan", 0, 2)

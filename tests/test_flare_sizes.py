@@ -183,7 +183,9 @@ def card_of(enrol: Enrolment, **changes: Any) -> Card:
         ("pfedes", {"classes": {0: 10}}, "does not have exactly the entries"),
     ],
 )
-def test_cards_that_nobody_can_have(method: str, changes: dict[str, Any], why: str | None) -> None:
+def test_impossible_cards_are_refused(
+    method: str, changes: dict[str, Any], why: str | None
+) -> None:
     enrol = enrolment(method)
     if why is None:
         assert card_of(enrol, **changes).name == "eve"

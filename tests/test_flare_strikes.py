@@ -258,7 +258,7 @@ def test_a_pause_never_stops_a_federation(tmp_path: Path, caplog: pytest.LogCapt
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=400))
-def test_accounts_whatever_the_order_of_answers(answers: list[bool]) -> None:
+def test_strikes_do_not_depend_on_the_order_of_answers(answers: list[bool]) -> None:
     strike, asked, missed, pauses = Strike(), 0, 0, 0
     for round in range(1, len(answers) + 1):
         if strike.pauses(round):
@@ -286,7 +286,7 @@ def test_a_participant_that_never_answers_is_asked_once_in_64_rounds_in_the_end(
     assert asked == [1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 320, 384]
 
 
-def test_an_account_can_be_closed(tmp_path: Path) -> None:
+def test_strikes_of_a_participant_can_be_forgotten(tmp_path: Path) -> None:
     strikes = Strikes(tmp_path / "strikes.json")
     strikes.forget("ben")
     for name in ("ada", "ben"):

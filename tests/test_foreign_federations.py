@@ -75,13 +75,15 @@ def test_status_runs_nothing_of_a_strangers(trap: Path) -> None:
     assert_nothing_ran(trap)
 
 
-def test_nor_does_the_page_that_follows_it(trap: Path) -> None:
+def test_watch_runs_nothing_of_a_strangers(trap: Path) -> None:
     view = federation_view(trap)
     assert view.server == "does not answer"
     assert_nothing_ran(trap)
 
 
-def test_nor_does_a_session_with_its_server(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_with_the_server_runs_nothing_of_a_strangers(
+    trap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where `pfedes serve` is at work, FLARE is set up by our own templates."""
 
     def beginning(name: str, place: str, timeout: float) -> None:
@@ -127,7 +129,7 @@ def test_what_is_damaged_is_named_and_leaves_the_others_alone(trap: Path, conten
 
 
 @pytest.mark.parametrize("file", ["presence", "awaited"])
-def test_so_is_what_the_servers_processes_tell_each_other(trap: Path, file: str) -> None:
+def test_damaged_files_between_the_servers_processes_are_named(trap: Path, file: str) -> None:
     (trap / f"{file}.json").write_text('{"round": "x"}')
     with pytest.raises(DamageError, match=f"{file}.json is damaged"):
         getattr(Layout(trap), file)()

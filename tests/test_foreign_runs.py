@@ -144,7 +144,7 @@ def test_a_file_elsewhere_runs_only_where_it_is_trusted(
     assert execute("predict", str(place), "--client", "ada", picture())[0] == 0
 
 
-def test_nor_does_a_module_that_is_installed(
+def test_an_installed_module_runs_only_where_it_is_trusted(
     evil: str, tmp_path: Path, mark: Path, execute: Execute
 ) -> None:
     place = foreign(tmp_path, lambda text: text.replace("tiny:dense", f"{evil}:dense"))
@@ -258,7 +258,7 @@ def test_a_participants_state_from_a_stranger(
     assert not mark.exists()
 
 
-def test_what_one_ran_oneself_needs_no_word(tmp_path: Path, execute: Execute) -> None:
+def test_code_of_own_runs_needs_no_option(tmp_path: Path, execute: Execute) -> None:
     Federation(tiny("images", "dense", train__rounds=1), out="run").run()
     assert execute("predict", "run", "--client", "ada", picture())[0] == 0
     assert execute("resume", "run", "--rounds", "2")[0] == 0

@@ -155,7 +155,7 @@ def test_a_model_without_the_servers_part_is_not_handed_out(tmp_path: Path) -> N
         guest.stop()
 
 
-def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: ParticipantHandler) -> None:
+def test_a_participant_ignores_how_many_uploads_a_round_needs(guest: ParticipantHandler) -> None:
     """A participant is alone in its own configuration; how many must answer is the server's."""
     settings = {"train__min_uploads": 2, "aggregation__kind": "krum", "aggregation__byzantine": 1}
     assert enrolled(guest, terms(**settings))["kind"] == "reply"
@@ -163,7 +163,7 @@ def test_what_a_round_needs_of_all_is_no_matter_of_one(guest: ParticipantHandler
     assert guest.seat.config.aggregation.kind == "mean"
 
 
-def test_no_way_back_unless_it_was_allowed(guest: ParticipantHandler, tmp_path: Path) -> None:
+def test_a_rollback_must_be_allowed(guest: ParticipantHandler, tmp_path: Path) -> None:
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))
     guest.handle(from_task("answer", task(2, 1)))
@@ -175,7 +175,7 @@ def test_no_way_back_unless_it_was_allowed(guest: ParticipantHandler, tmp_path: 
     allowed.stop()
 
 
-def test_no_way_back_by_way_of_another_run(guest: ParticipantHandler) -> None:
+def test_another_run_cannot_roll_a_participant_back(guest: ParticipantHandler) -> None:
     """One that begins again has another name; what was accepted in this one is not forgotten."""
     enrolled(guest)
     guest.handle(from_task("answer", task(1, 0)))
@@ -226,7 +226,7 @@ def test_a_torn_line_in_the_account_harms_nothing(tmp_path: Path) -> None:
             seat.answered()
 
 
-def test_nothing_is_written_for_who_was_not_agreed_with(guest: ParticipantHandler) -> None:
+def test_nothing_is_written_for_a_coordinator_without_consent(guest: ParticipantHandler) -> None:
     more = task(2, 0, more=torch.zeros(3))
     assert enrolled(guest, terms(method__width=16))["reason"] == "refused"
     for kind in ("notice", "answer", "score"):
@@ -285,7 +285,7 @@ def test_methods_from_elsewhere_are_not_even_imported(guest: ParticipantHandler)
 
 
 @pytest.mark.parametrize("name", ["antigravity:x.y", "antigravity:x:y", "antigravity:", ":x"])
-def test_nor_is_anything_that_nobody_consented_to(name: str, guest: ParticipantHandler) -> None:
+def test_nothing_is_imported_without_consent(name: str, guest: ParticipantHandler) -> None:
     tree = json.loads(terms().model_dump_json())
     tree["method"]["extractor"] = name
     with pytest.raises(ConfigError, match=r"no consent to method\.extractor"):
@@ -295,7 +295,7 @@ def test_nor_is_anything_that_nobody_consented_to(name: str, guest: ParticipantH
     assert "antigravity" not in sys.modules
 
 
-def test_what_a_coordinators_files_are_called_is_no_matter_of_consent(
+def test_names_of_the_coordinators_files_need_no_consent(
     guest: ParticipantHandler,
 ) -> None:
     tree = json.loads(terms().model_dump_json())
@@ -406,7 +406,7 @@ def test_what_a_coordinator_sets_stays_off_the_participants_machine(
     assert config.participants == (guest.participant,)
 
 
-def test_a_coordinator_holds_nothing() -> None:
+def test_a_coordinator_has_no_models_or_data_of_participants() -> None:
     simulation = Simulation(terms())
     population = simulation.population
     assert isinstance(population, RemotePopulation)

@@ -344,7 +344,7 @@ def test_forged_rows_and_lone_surrogates(finished: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "name", ["../x", "/absolute", "a/b", "..", ".hidden", "", "x" * 101, "a\n"]
 )
-def test_a_client_cannot_be_called_so(name: str, tmp_path: Path) -> None:
+def test_impossible_client_names_are_refused(name: str, tmp_path: Path) -> None:
     store = ClientStore(tmp_path / "clients")
     for act in (
         lambda: store.versions("run", name),

@@ -211,7 +211,9 @@ def test_rounds_and_runs_are_counted_over_all_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("training_here")
-def test_a_leap_and_a_novel_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_huge_round_numbers_and_configurations_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     guest = ParticipantHandler(ada(tmp_path / "state"), terms().federation)
     guest.seat.make()
     try:

@@ -27,7 +27,9 @@ SHARES = st.floats(0.01, 1.0, exclude_max=True)
 
 
 @given(COUNTS, SHARES)
-def test_whatever_is_claimed(counts: list[int], max_share: float) -> None:
+def test_shares_are_bounded_whatever_counts_are_claimed(
+    counts: list[int], max_share: float
+) -> None:
     kept = bounded(counts, max_share)
     shares = weights_of(kept)
     assert sum(shares) == pytest.approx(1)
@@ -71,7 +73,7 @@ def test_a_line_says_whose_share_is_cut(caplog: pytest.LogCaptureFixture) -> Non
 PEOPLE = [Participant(name=name, model="cnn5", data="digits") for name in ("ada", "ben", "eve")]
 
 
-def test_for_whom_it_is() -> None:
+def test_only_three_or_more_participants_are_bounded() -> None:
     """Participants, simulated or not, from three on; never clients of a partition."""
 
     def share(**settings: Any) -> float:
@@ -240,7 +242,7 @@ def test_a_card_does_not_buy_the_aggregate(sites: Any) -> None:
     assert "round 1: eve counts for 50.0 % instead of 100.0 % (federation.max_share)" in log
 
 
-def test_nor_does_what_serve_sets_let_it_through(sites: Any) -> None:
+def test_the_norm_that_serve_sets_rejects_a_large_change(sites: Any) -> None:
     """Every parameter at 7 is a change of about 147."""
     from pfedes.deploy.coordinator.terms import with_norm
 
@@ -271,7 +273,7 @@ def test_a_robust_rule_is_recommended_where_there_are_enough(
         assert ("note: with 5 participants a robust rule" in capsys.readouterr().out) is recommended
 
 
-def test_a_card_that_nobody_can_have_is_refused(sites: Any) -> None:
+def test_an_impossible_card_is_refused(sites: Any) -> None:
     sites.config = sites.configured(
         **{"federation.participants": ["ada", "ben", "eve"], "federation.quorum": 2}
     )

@@ -98,7 +98,7 @@ def test_by_hand() -> None:
     assert added([tally, tally]).counts == ((0, 0, 18), (1, 0, 2))
 
 
-def test_where_there_is_one_class_only_nothing_is_held_against_the_model() -> None:
+def test_a_model_is_not_blamed_where_all_samples_have_one_class() -> None:
     tally = tallied(torch.zeros(3, dtype=torch.int64), torch.tensor([[1.0, 0.0]]).repeat(3, 1))
     assert (tally.only_class, tally.auc, tally.accuracy) == (None, None, 1.0)
     assert Tally(()).by("macro_f1") is None
@@ -127,7 +127,7 @@ def test_test_samples_of_one_class_show_little(trap: Run, tmp_path: Path) -> Non
         '{"val": {"counts": []}, "test": {"counts": []}, "more": 1}',
     ],
 )
-def test_measures_that_cannot_be(text: str) -> None:
+def test_impossible_measures_are_refused(text: str) -> None:
     with pytest.raises(WireError):
         Measures.from_text(text)
 
@@ -148,7 +148,7 @@ def trap(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Federation(config, out=place / "run").run()
 
 
-def test_the_trap_is_named_in_the_terminal(trap: Run) -> None:
+def test_one_class_models_are_named_in_the_terminal(trap: Run) -> None:
     summary = trap.summary
     assert summary["one_class"] == ["east", "west"]
     assert summary["mean_accuracy"] == summary["majority_baseline"] > 0.9
@@ -202,7 +202,7 @@ def rows_to_predict(run: Run) -> str:
     return str(path)
 
 
-def test_the_trap_is_named_in_the_report(trap: Run) -> None:
+def test_one_class_models_are_named_in_the_report(trap: Run) -> None:
     page = (trap.directory / "report.html").read_text()
     words = "2 of 2 clients&#39; models predict one class only: east (&#39;well&#39;)"
     assert page.count(words) == 2
@@ -210,7 +210,7 @@ def test_the_trap_is_named_in_the_report(trap: Run) -> None:
     assert "sensitivity" in page
 
 
-def test_the_trap_is_named_in_the_card(trap: Run, tmp_path: Path) -> None:
+def test_one_class_models_are_named_in_the_card(trap: Run, tmp_path: Path) -> None:
     export_model(trap.personal("east"), tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "**Warning: the model predicts one class only, 'well'." in card

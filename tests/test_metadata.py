@@ -63,7 +63,9 @@ def guest_of(place: Path, config: Config, **person: Any) -> ParticipantHandler:
 
 
 @pytest.mark.parametrize("metadata", ["scores", "none"])
-def test_what_is_not_told_is_unknown_and_the_rest_is_as_ever(metadata: str, tmp_path: Path) -> None:
+def test_metadata_that_stays_is_unknown_and_training_is_unchanged(
+    metadata: str, tmp_path: Path
+) -> None:
     run, fleet = trained(alone(metadata, runtime__report=metadata == "none"), tmp_path)
     row = run.clients[0]
     assert row["status"] == "ok"
@@ -98,7 +100,7 @@ def test_what_is_not_told_is_unknown_and_the_rest_is_as_ever(metadata: str, tmp_
     assert simulated.summary["mean_accuracy"] is not None
 
 
-def test_clients_count_alike_unless_all_is_told(tmp_path: Path) -> None:
+def test_clients_have_equal_weight_unless_all_metadata_leave(tmp_path: Path) -> None:
     runs = [
         Federation(small(train__rounds=1, privacy__metadata=told), out=tmp_path / told).run()
         for told in ("all", "scores", "none")
@@ -177,7 +179,7 @@ def test_metadata_that_would_tell_what_is_hidden_is_refused(
         Simulation(terms(federation__participants=people, **settings))
 
 
-def test_a_participant_tells_nothing_and_trains_from_a_seed_of_its_own(tmp_path: Path) -> None:
+def test_a_participant_sends_no_metadata_and_trains_with_its_own_seed(tmp_path: Path) -> None:
     """The participant's own process takes the time."""
     config = alone("none")
     guest = guest_of(tmp_path, config, own_seed=True)

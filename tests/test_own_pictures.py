@@ -157,7 +157,7 @@ def turned(path: Path) -> Path:
     return path
 
 
-def test_a_camera_says_how_it_was_held(tmp_path: Path) -> None:
+def test_pictures_are_rotated_as_their_exif_data_says(tmp_path: Path) -> None:
     pixels = open_picture(turned(tmp_path / "x.png"), 0, 1)[..., 0]
     assert pixels[:, :8].max() == 0
     assert pixels[:, 8:].min() == 255

@@ -17,7 +17,7 @@ from pfedes.sweep.compare import Result, records_of, reference_of, table_of
 from running import small
 
 
-def test_equal_gaps_leave_no_doubt() -> None:
+def test_equal_differences_give_an_interval_of_no_width() -> None:
     found = difference([[0.5, 0.75, 1.0]], [[0.25, 0.5, 0.75]])
     assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
     assert found.verdict == "ahead"

@@ -128,7 +128,7 @@ def test_wrong_files_get_one_line(tmp_path: Path) -> None:
         assert not (tmp_path / "o").exists()
 
 
-def test_a_home_that_nobody_has(tmp_path: Path) -> None:
+def test_an_unknown_home_directory_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "ada.toml"
     place.write_text('name = "ada"\nmodel = "cnn5"\ndata = "folder:~no-such-user/pets"\n')
     with pytest.raises(ConfigError, match="cannot expand '~no-such-user/pets': no such user"):

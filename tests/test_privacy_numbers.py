@@ -117,7 +117,7 @@ def test_noise_has_the_distribution_it_should() -> None:
     assert statistic < 29.1  # 13 degrees of freedom: exceeded by chance once in 150
 
 
-def test_large_noise_is_gaussian_to_the_eye_of_kolmogorov() -> None:
+def test_large_noise_passes_the_test_of_kolmogorov_and_smirnov() -> None:
     count = 2000
     numbers = np.sort(gaussian(variance_of(1.5), count, NoiseStream(ZEROS, b"ks"))) / (1.5 * ONE)
     expected = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in numbers])

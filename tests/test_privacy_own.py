@@ -231,7 +231,7 @@ def test_terms_that_are_not_those_of_the_kit_are_refused(tmp_path: Path) -> None
         assert enrolled(guest, config)["kind"] == "failure"
 
 
-def test_what_keeps_a_promise() -> None:
+def test_which_changes_of_privacy_keep_its_promise() -> None:
     open_noise = PrivacyConfig(mode="central", epsilon=8.0)
     fixed = PrivacyConfig(mode="central", epsilon=8.0, noise=0.8)
     assert fixed.keeps(open_noise)

@@ -166,7 +166,7 @@ def test_noise_from_epsilon_is_fixed_when_the_run_is_made() -> None:
     assert (longer.manifest.round, longer.summary["ended"]) == (2, "budget")
 
 
-def test_everybody_is_in_as_few_releases_as_can_be() -> None:
+def test_clients_in_the_fewest_releases_are_asked_first() -> None:
     settings: dict[str, Any] = {
         "partition__clients": 5,
         "data__limit": 100,
@@ -293,7 +293,7 @@ def test_local_noise_is_added_to_the_upload_before_it_leaves() -> None:
     assert torch.equal(sent["b"], torch.tensor(expected[1:], dtype=torch.float32))
 
 
-def test_what_cannot_be_drowned_is_refused() -> None:
+def test_tensors_to_which_no_noise_can_be_added_are_refused() -> None:
     whole = State({"batches": torch.zeros(1, dtype=torch.int64)})
     with pytest.raises(MethodError, match="holds whole numbers"):
         check_shared("fedavg", whole, [])

@@ -24,7 +24,7 @@ SMALL = (
 )
 
 
-def test_the_order_is_that_of_worth(tmp_path: Path) -> None:
+def test_the_most_informative_runs_come_first(tmp_path: Path) -> None:
     queue = Queue(tmp_path, None)
     first = [cell.config for cell in queue.cells("a")]
     assert sorted(config.method.name for config in first) == sorted(COMPARED)
@@ -104,7 +104,7 @@ def test_a_run_that_fails_is_named_and_the_others_continue(tmp_path: Path) -> No
     assert (tmp_path / "kept" / "smoke" / "cells" / good.name / "summary.json").is_file()
 
 
-def test_a_session_yields_as_a_whole() -> None:
+def test_all_processes_of_a_session_get_the_lowest_priority() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
         yield_processor(process.pid)
         priority = os.getpriority(os.PRIO_PROCESS, process.pid)

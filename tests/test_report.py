@@ -166,7 +166,7 @@ class Doubled(FedAvg):
         return Upload(upload.loss, {name: 2 * tensor for name, tensor in upload.tensors.items()})
 
 
-def test_what_was_changed_before_it_was_sent_is_not_called_private(
+def test_changed_tensors_that_were_sent_are_not_called_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "fedavg", Doubled)

@@ -67,7 +67,7 @@ class Visit:
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_it_opens_without_a_word_to_anybody(
+def test_the_report_opens_without_any_request(
     name: str, width: int, scheme: str, browser: Any, pages: dict[str, Path]
 ) -> None:
     with Visit(browser, pages[name], width, scheme) as visit:

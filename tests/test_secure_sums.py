@@ -257,7 +257,7 @@ def test_too_few_are_not_summed(tmp_path: Path) -> None:
     assert not town.opened
 
 
-def test_somebody_whom_nobody_compared_gets_no_sum(tmp_path: Path) -> None:
+def test_a_participant_that_nobody_compared_is_in_no_sum(tmp_path: Path) -> None:
     """A participant that the coordinator made up would open whatever the coordinator likes."""
     prints = {n: fingerprint(h.key.public_key()) for n, h in PEOPLE.items()}
     town = Town(tmp_path, peers={"ada": {n: prints[n] for n in ("ben", "cleo")}})

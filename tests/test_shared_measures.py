@@ -31,7 +31,7 @@ def guest_of(place: Path, config: Config, **person: Any) -> ParticipantHandler:
 
 
 @pytest.mark.usefixtures("training_here")
-def test_they_leave_where_both_say_so(tmp_path: Path) -> None:
+def test_measures_leave_if_terms_and_participant_say_so(tmp_path: Path) -> None:
     config = terms(federation__measures=True)
     guest = guest_of(tmp_path, config, share=ALL)
     try:
@@ -58,7 +58,7 @@ def test_they_leave_where_both_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("training_here")
-def test_they_stay_where_the_terms_do_not_ask(tmp_path: Path) -> None:
+def test_measures_stay_if_the_terms_do_not_ask(tmp_path: Path) -> None:
     guest = guest_of(tmp_path, terms(), share=ALL)
     try:
         assert enrolled(guest)["kind"] == "reply"
@@ -68,7 +68,7 @@ def test_they_stay_where_the_terms_do_not_ask(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("training_here")
-def test_whoever_does_not_share_them_refuses(
+def test_a_participant_that_does_not_share_measures_refuses(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = terms(federation__measures=True)
@@ -84,13 +84,15 @@ def test_whoever_does_not_share_them_refuses(
 
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("shared", [True, False])
-def test_the_filter_at_the_door_agrees(asked: bool, shared: bool, tmp_path: Path) -> None:
+def test_the_sites_filter_lets_shared_measures_pass(
+    asked: bool, shared: bool, tmp_path: Path
+) -> None:
     person = ada(tmp_path, share=ALL if shared else BY_DEFAULT)
     values = allowed_by(person, terms(federation__measures=asked))["values"]
     assert ("measures" in values) is (asked and shared)
 
 
-def test_they_let_a_metric_choose_the_best_round() -> None:
+def test_shared_measures_let_a_metric_choose_the_best_round() -> None:
     wished = {"evaluate__metric": "balanced_accuracy"}
     assert terms(**wished).metric == "accuracy"
     assert terms(**wished, federation__measures=True).metric == "balanced_accuracy"

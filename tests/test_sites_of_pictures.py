@@ -153,7 +153,7 @@ def test_a_hugging_face_data_set_is_dealt_by_a_column(tmp_path: Path) -> None:
         ("no site", "row 1, column 'hospital': the site is missing"),
     ],
 )
-def test_metadata_that_will_not_do(change: str, message: str, tmp_path: Path) -> None:
+def test_unusable_metadata_files_are_refused(change: str, message: str, tmp_path: Path) -> None:
     place = folder(tmp_path / "xray")
     with (place / "metadata.csv").open(newline="") as file:
         first, *rest = csv.DictReader(file)
@@ -178,7 +178,9 @@ def test_metadata_that_will_not_do(change: str, message: str, tmp_path: Path) ->
         ({"table__group": "ward"}, "unknown column 'ward'"),
     ],
 )
-def test_columns_that_will_not_do(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_unusable_table_keys_of_pictures_are_refused(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     source = f"folder:{folder(tmp_path / 'xray')}"
     with pytest.raises(PfedesError, match=message):
         Simulation(configured(source, **settings))

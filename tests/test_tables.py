@@ -196,7 +196,7 @@ def test_codes_that_a_float_cannot_tell_apart_stay_two() -> None:
         assert canonical(no_number) == no_number
 
 
-def test_names_and_numbers_hardly_are_categories(tmp_path: Path) -> None:
+def test_columns_with_too_many_levels_are_refused(tmp_path: Path) -> None:
     lines = [f"{'ab'[n % 2]},z{n}" for n in range(101)]
     source, config = table_of(tmp_path / "t.csv", "\n".join(["y,zip", *lines]) + "\n")
     config = config.model_copy(update={"categories": {"zip": ()}})

@@ -259,7 +259,7 @@ def test_wrong_arguments_are_one_line() -> None:
     assert "is not a directory" in refused("watch")
 
 
-def test_a_look_that_fails_is_not_the_last() -> None:
+def test_watching_continues_after_a_failure() -> None:
     """A page that no longer follows anything looks as if nothing happened."""
     looks: list[int] = []
 
