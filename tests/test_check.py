@@ -148,7 +148,7 @@ MODELS = {
             nn.init.constant_(m[1].weight, float('nan'))
             return m
         """,
-        "answers with NaN or infinity: look at its initial weights",
+        "answers with NaN or infinity: check its initial weights",
     ),
     "nothing to train": (
         """
@@ -195,7 +195,7 @@ DATA = {
     "labels that are no classes": (
         "def data(): x = np.zeros((2, 8, 8), np.uint8); y = [0.5, 1.5]; "
         "return {'train': (x, y), 'test': (x, y)}",
-        "labels of type float64: make them whole numbers or names",
+        "labels of type float64: use whole numbers or names",
     ),
     "channels": (
         "def data(): x = np.zeros((4, 8, 8, 2), np.uint8); y = [0, 1, 0, 1]; "
@@ -205,7 +205,7 @@ DATA = {
     "one class only": (
         "def data(): x = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8); "
         "y = [1] * 20; return {'train': (x, y), 'test': (x, y)}",
-        "all training samples are of one class: give it at least two",
+        "all training samples are of one class: training needs at least two",
     ),
     "all the same": (
         "def data(): x = np.zeros((20, 8, 8), np.uint8); y = [0, 1] * 10; "
@@ -244,7 +244,7 @@ def test_several_problems_are_named_at_once(capsys: pytest.CaptureFixture[str]) 
     """
     found, said = checked(capsys, textwrap.dedent(code) + DATA["one class only"][0])
     assert found == 2
-    for what in ("one class", "evaluation mode", "no gradient arrives", "no gradient comes back"):
+    for what in ("one class", "evaluation mode", "no gradient arrives", "no gradient reaches"):
         assert what in said
     assert "ada cannot take part yet: 4 problems" in said
     assert re.search(r"1\. .* 2\. .* 3\. .* 4\. ", said)

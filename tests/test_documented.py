@@ -59,7 +59,7 @@ def missing(name: str, value: Any, owner: Any) -> list[str]:
 
 
 def silent(value: Any, text: str) -> bool:
-    """Whether a function returns something that its docstring neither names nor is about."""
+    """Whether a function returns something that its docstring does not describe."""
     if not inspect.isfunction(value) or RESULT.search(text):
         return False
     result = inspect.signature(value).return_annotation
@@ -84,8 +84,9 @@ def nameless(section: type[BaseModel]) -> Iterator[str]:
 
 
 def test_keys_of_configurations_are_documented() -> None:
-    sections = [method.Config for method in methods.METHODS.values()]
-    for section in (pfedes.Config, pfedes.Participant, *sections):
+    sections: list[type[BaseModel]] = [pfedes.Config, pfedes.Participant]
+    sections += [method.Config for method in methods.METHODS.values()]
+    for section in sections:
         assert list(nameless(section)) == []
 
 

@@ -226,7 +226,7 @@ def test_models_that_would_predict_differently_are_not_exported(
         ModelError, match="with a Doubled, and only a client's own network can be exported"
     ):
         export_model(replace(personal, model=other), "out")
-    with pytest.raises(ModelError, match="is a Linear"):
+    with pytest.raises(ModelError, match="with a Linear"):
         export_model(replace(personal, model=nn.Linear(2, 2)), "out")
     hooked = CNN(10, (3, 32, 32), conv2=32, fc1=500)
     hooked.register_forward_hook(lambda module, inputs, output: output + 1)

@@ -541,7 +541,7 @@ def test_wrong_keys() -> None:
     own = {"method.extractor": "mine:net", "method.width": 4}
     with pytest.raises(ConfigError, match="method: your own extractor does not use width"):
         configure(settings=own)
-    with pytest.raises(ConfigError, match=r"^PFedES: Value error, .*no use for final_act\w+$"):
+    with pytest.raises(ConfigError, match=r"^PFedES: .*does not use final_act\w+: leave it out$"):
         PFedES(extractor="mine:net", final_activation="none")
 
 

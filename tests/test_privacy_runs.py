@@ -325,7 +325,7 @@ def test_what_a_run_will_cost_is_said_before_it_begins(caplog: pytest.LogCapture
     assert "epsilon 8.00 at delta 1e-05" in line
     (warning,) = hospitals.warnings()
     assert "13.3 times as long" in warning
-    assert "with epsilon 340" in warning
+    assert "has epsilon 340" in warning
     assert "a few participants can have a secure sum, limits and an audit instead" in warning
     summed = PrivacyConfig(mode="distributed", secure_sum=True, noise=2.0, least=4)
     # On the sum of 12 there are 12 times 4 over 3: a standard deviation of 4, and 1/3 on the mean.

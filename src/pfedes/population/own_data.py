@@ -356,7 +356,7 @@ def _array(values: Any, key: str) -> NDArray[Any]:
     except ValueError:
         raise DataError(f"{key} differ in shape: bring all to one") from None
     except Exception as error:  # of the user's iterables, and of tensors that are no arrays
-        raise DataError(f"{key} cannot be converted to an array: {kind_and_text(error)}") from None
+        raise DataError(f"{key} cannot be made an array: {kind_and_text(error)}") from None
     if found.dtype == object or found.ndim == 0:
         raise DataError(f"{key}: expected an array of numbers or names")
     return found
