@@ -1,4 +1,4 @@
-"""What a run says that cannot continue: what failed, where, and how to continue."""
+"""The messages of a run that has to end: what failed, where, and how to continue."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
