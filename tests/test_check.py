@@ -297,4 +297,4 @@ def model(c, s): return M()
 def test_the_classes_must_have_names(capsys: pytest.CaptureFixture[str]) -> None:
     found, said = checked(capsys, GOOD_MODEL + GOOD_DATA, "classes = []")
     assert found == 2
-    assert "Name them with classes = [...]" in said
+    assert "the names of the classes are missing: set classes = [...]" in said

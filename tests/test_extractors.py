@@ -161,7 +161,7 @@ def test_results_of_old_runs_are_recognised() -> None:
     assert other.result_digest() != configure().result_digest()
     shown = configure().to_commented_toml()
     assert 'extractor = "auto"' in shown
-    assert "package.module:function of your own" in shown
+    assert "package.module:function, your own extractor" in shown
 
 
 # --- clients that share one ---
