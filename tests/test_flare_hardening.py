@@ -18,7 +18,9 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from nvflare.fuel.f3.connection import ConnState
+from nvflare.fuel.f3.drivers.base_driver import BaseDriver
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo, Mode
+from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
 from nvflare.private.admin_defs import Message, MsgHeader, ReturnCode
 from nvflare.private.defs import RequestHeader, TrainingTopic
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
@@ -30,6 +32,7 @@ from pfedes.deploy.hardening import unix, version
 from pfedes.deploy.hardening.cell import is_neighbour, may_speak_for
 from pfedes.deploy.hardening.commands import COMMANDS, FewCommands
 from pfedes.deploy.hardening.doors import doors_between
+from pfedes.deploy.hardening.latecomers import closing_latecomers
 from pfedes.deploy.hardening.processors import CONFIG, Deploy, Narrowed, Start, processors
 from pfedes.deploy.names import INNER
 
@@ -309,3 +312,23 @@ def connector(driver: Any, address: str) -> ConnectorInfo:
 
     return ConnectorInfo("x", driver, parse_url(address), Mode.PASSIVE, 0, 0, False,
                          threading.Event())  # fmt: skip
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_connection_that_comes_while_all_are_closed_is_closed(stopped: bool) -> None:
+    """FLARE would read it forever, and wait for that before it ends."""
+    here, there = socket.socketpair()
+    driver = unix.UnixDriver()
+    driver.conn_monitor = MagicMock()
+    event = threading.Event()
+    connector = ConnectorInfo("c", driver, {}, Mode.ACTIVE, 0, 0, True, event)
+    driver.connector = connector
+    if stopped:
+        event.set()
+        driver.close_all()  # knows of none
+    connection = SocketConnection(here, connector)
+    closing_latecomers(BaseDriver.add_connection)(driver, connection)
+    assert driver.connections
+    assert connection.closing is stopped
+    connection.close()
+    there.close()

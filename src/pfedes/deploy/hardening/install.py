@@ -7,6 +7,7 @@ that the installed version of FLARE answers; another version is not started at a
 from nvflare.fuel.f3.cellnet import cell
 from nvflare.fuel.f3.communicator import driver_mgr
 from nvflare.fuel.f3.drivers import socket_conn
+from nvflare.fuel.f3.drivers.base_driver import BaseDriver
 from nvflare.fuel.hci.server import builtin
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
@@ -14,6 +15,7 @@ from pfedes.deploy.hardening.arrays import refuse_arrays
 from pfedes.deploy.hardening.attachments import refuse_files
 from pfedes.deploy.hardening.cell import GuardedCell
 from pfedes.deploy.hardening.commands import FewCommands
+from pfedes.deploy.hardening.latecomers import closing_latecomers
 from pfedes.deploy.hardening.processors import processors
 from pfedes.deploy.hardening.unix import UnixDriver
 from pfedes.deploy.hardening.version import check_version
@@ -31,6 +33,7 @@ def harden() -> None:
     # Otherwise one participant ends everybody's job, by a message that cannot be decoded.
     cell._is_server_job_cell = lambda info: False
     socket_conn.MAX_FRAME_SIZE = LARGEST_FRAME
+    BaseDriver.add_connection = closing_latecomers(BaseDriver.add_connection)
     refuse_arrays()
     refuse_files()
     ClientRequestProcessors.request_processors = processors()
