@@ -2,8 +2,9 @@
 
 FLARE can attach a file to a message: a `Datum` names it. Whoever takes in a `Datum` as a part of a
 message, and sends that part back, attaches the file that the *sender* has named, whichever its user
-can read. A site does so with the cookies of a task, after the filter of what leaves. Files that
-come with a message are written below /tmp, where nobody removes them.
+can read. FLARE sends cookies back: a site those of a task, after the filter of what leaves, and the
+server's job those of a heartbeat. Files that come with a message are written below /tmp, where
+nobody removes them.
 """
 
 from typing import Any, NoReturn
