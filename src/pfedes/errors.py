@@ -115,7 +115,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def said(error: Exception) -> str:
-    """What foreign code has to say, in one line."""
+    """The text of an exception from other code, in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 

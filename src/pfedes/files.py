@@ -58,7 +58,7 @@ def temporary(path: Path) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a name is of the form that `temporary` gives: nobody else's files are ours."""
+    """Whether a name has the form that `temporary` gives."""
     return re.fullmatch(r"\..+-[0-9a-f]{16}", path.name) is not None
 
 
@@ -85,7 +85,7 @@ def _lock(handle: int, *, wait: bool = False) -> bool:
 
 
 def publish(path: Path, data: Buffer) -> None:
-    """The same, for whoever may read other files of this user: what people show each other."""
+    """Writes a file like `write_atomically`, with the user's default permissions."""
     write_atomically(path, data, mode=0o666)  # less the umask
 
 
@@ -114,7 +114,7 @@ def open_private(path: Path | str, mode: str, encoding: str | None = None) -> IO
 
 
 def private_handle(path: Path | str, flags: int) -> int:
-    """The same as a number, for those who want no more."""
+    """The same as a file descriptor."""
     handle = os.open(path, flags, PRIVATE_FILE)
     found = os.fstat(handle)
     if found.st_uid == os.geteuid() and found.st_mode & 0o077:
@@ -216,7 +216,7 @@ def read(path: Path) -> bytes:
 
 
 def parse_json(path: Path, data: bytes) -> Any:
-    """What a file's bytes say, or the line that names the file."""
+    """Parses the bytes of a JSON file; a DamageError names the file."""
     try:
         return json.loads(data, parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
@@ -275,5 +275,5 @@ def directory(given: str, what: str) -> Path:
 
 
 def reason(error: Exception) -> str:
-    """What the system or a reader has to say, without the file, which the caller names."""
+    """The text of an error of the system or a reader, without the file name."""
     return getattr(error, "strerror", None) or said(error)

@@ -84,7 +84,7 @@ def listed(names: list[str], most: int) -> str:
 
 
 def plain(text: str) -> str:
-    """What a terminal shows, and does not obey: names may come from anybody."""
+    """The text without control characters, because names may come from anybody."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

@@ -55,10 +55,10 @@ def without_directory(name: str) -> str:
 
 
 def own_function(name: str, key: str) -> Callable[..., Any]:
-    """What `key = name` stands for.
+    """The function that `key = name` names.
 
-    Modules must be installed or on PYTHONPATH; a file is named by its path. Nothing is imported
-    because it merely lies in the present directory.
+    Modules must be installed or on PYTHONPATH; a file is named by its path. The present directory
+    is not searched.
     """
     module, function = _parts(name)
     try:
@@ -102,7 +102,7 @@ def _file(path: Path) -> ModuleType:
 
 
 def imported(kind: str, name: str) -> Any:
-    """What `module:name` stands for.
+    """The object that `module:name` names.
 
     A configuration may come from anywhere, so only what you installed, or put on PYTHONPATH, is
     imported; never a file that merely lies in the present directory.

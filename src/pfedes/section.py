@@ -25,7 +25,7 @@ class Section(BaseModel):
 
 
 def read_as(form: TypeAdapter[T], path: Path, otherwise: T) -> T:
-    """What a JSON file holds, in this form; `otherwise` where there is none. Else a DamageError."""
+    """Reads a JSON file in this form; `otherwise` without the file. Raises a DamageError."""
     if not path.exists():
         return otherwise
     try:
@@ -43,7 +43,7 @@ def unknown_fields(error: ValidationError) -> str:
 
 
 def explain(error: ValidationError, model: type[Section], prefix: str = "") -> list[str]:
-    """What is wrong, where, and what would have been right; a line for each key."""
+    """Explains what is wrong, where, and what would be right; one line for each key."""
     lines: dict[str, list[str]] = {}
     for problem in error.errors():
         section, path = _locate(model, problem["loc"])

@@ -23,7 +23,7 @@ from pfedes.formatting import clock
 
 
 class Bars(Protocol):
-    """What shows bars and lines of text."""
+    """Displays bars and lines of text."""
 
     moves: bool
     """Whether bars can be seen to move; elsewhere lines have to do."""
@@ -45,7 +45,7 @@ class Bars(Protocol):
         ...
 
     def stop(self) -> None:
-        """Leaves the place to whatever comes next."""
+        """Ends the display."""
         ...
 
 
@@ -61,7 +61,7 @@ def in_notebook() -> bool:
 
 
 class DoneColumn(ProgressColumn):
-    """How much is done: as counted by who shows the bar, else in steps."""
+    """How much is done: in the unit of the bar, else in steps."""
 
     def render(self, task: Task) -> Text:
         steps = f"{task.completed:.0f}/{task.total:.0f}"

@@ -162,7 +162,7 @@ class ComparisonPlan:
         return Comparison(outcomes, self.methods, self.config, self.directory, self.against)
 
     def complaint(self, comparison: Comparison) -> str:
-        """What to do about runs that failed."""
+        """The message about runs that failed, with the remedy."""
         broken = comparison.broken
         return (
             f"{len(broken)} of {len(comparison.outcomes)} runs failed: {', '.join(broken)}. Fix "

@@ -50,7 +50,7 @@ class PaperPage:
         return f"<PaperPage {self.name}{place}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: figures, tables and notes."""
+        """The figures, tables and notes as HTML, for notebooks."""
         from pfedes.report.figure_files import drawn
 
         parts = [f"<p><b>{html.escape(self.title)}</b> ({html.escape(self.source)})</p>"]

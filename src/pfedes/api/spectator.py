@@ -142,7 +142,7 @@ class Listeners(Listener):
 def spectators(
     listener: Listener | None = None, *, track: str | Sequence[str] = (), quiet: bool
 ) -> Iterator[Listener]:
-    """All listeners as one, with progress in sight of the user unless that is to be quiet."""
+    """Joins all listeners, with a progress display unless it is to be quiet."""
     others = [*([] if listener is None else [listener]), *trackers(track)]
     spectator = None if quiet else Spectator()
     try:

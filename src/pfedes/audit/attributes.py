@@ -63,7 +63,7 @@ def attempts_on(
 
 
 class Guessing:
-    """What is known of the first clients, and is to be guessed of the others."""
+    """A secret that is known of the first clients, and guessed of the others."""
 
     def __init__(self, learn: Sequence[Shadow], test: Sequence[Shadow], seed: int) -> None:
         self.learn, self.test = learn, test

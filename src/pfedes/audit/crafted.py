@@ -86,7 +86,7 @@ class Thief:
         return self.host.answer(self._task(run, self.victim, tensors))
 
     def change(self, run: str, tensors: Mapping[str, Tensor]) -> Change | None:
-        """The sum of the members' changes, who are asked for the same; None if one refuses."""
+        """The sum of the changes of members with the same task; None if one refuses."""
         changes = []
         for name in self.members:
             task = self._task(run, name, tensors)
@@ -122,7 +122,7 @@ class Thief:
     def stolen(
         self, units: int, requests: int, seen: Callable[[Change], Change] = dict
     ) -> Iterator[Tensor]:
-        """What looks like a patch in the answers: change of weights over change of bias.
+        """Candidates for patches: changes of weights divided by changes of biases.
 
         `seen` is what the server sees of a change.
         """

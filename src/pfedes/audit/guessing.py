@@ -45,7 +45,7 @@ class Line:
         return self
 
     def scores(self, rows: Numbers) -> Numbers:
-        """Of each row: one number where there are two classes, else one for each class."""
+        """Scores of each row: one number for two classes, else one for each class."""
         chosen = rows[:, self._columns]
         found: Numbers = np.sum(
             [

@@ -92,7 +92,7 @@ class _Identifying:
         self.groups: list[int] = []
 
     def cohort(self, number: int) -> None:
-        """As many trials as a cohort has clients: together they are in a secure sum."""
+        """The trials of one cohort: one for each client of a secure sum."""
         shadows = self.shadows
         config = suited(shadows.base.config, WORST)
         simulation = shadows.simulation(FIRST_SEED + number, config)
@@ -116,7 +116,7 @@ class _Identifying:
             self._trial(simulation, name, model, by_situation, rng)
 
     def _give_one_sample(self, simulation: Simulation, name: str, rng: np.random.Generator) -> None:
-        """One of its own, of a class of which there are enough to choose from."""
+        """Leaves one of its own samples, of a class with enough candidates."""
         labels = self.shadows.dataset.labels
         population = population_of(simulation)
         share = population.shares[name]
@@ -209,7 +209,7 @@ def _share(hits: NDArray[np.bool_], weights: Numbers) -> float:
 
 
 def _gradients(shadows: Shadows, model: nn.Module, batch: Batch) -> Numbers:
-    """Of every sample, the gradient of its loss with respect to the extractor, row by row."""
+    """The gradient of each sample's loss with respect to the extractor, row by row."""
     extractor = extractor_of(shadows, batch.x, shadows.state.tensors)
     enhanced = extractor(batch.x).detach().requires_grad_()
     loss = cross_entropy(model(enhanced), batch.y, reduction="sum")  # samples do not mix in eval

@@ -66,7 +66,7 @@ def resampled(
 
 
 class Ranking:
-    """Of each class, how well scores put the clients that have it above those that do not.
+    """How well scores rank the clients that have a class above those that do not.
 
     The area under the ROC curve, averaged over the classes that some have and some do not.
     """

@@ -127,7 +127,7 @@ class _Judge:
         self.sent = shadows.state.tensors
 
     def drops(self, batch: Batch, change: Numbers) -> Numbers:
-        """By how much each sample's loss falls, in the mean over those who know its class."""
+        """The decrease of each sample's loss, averaged over the models that know its class."""
         both = (self.sent, moved_by(self.sent, change))
         before, after = (self._enhanced(batch, tensors) for tensors in both)
         total, count = np.zeros(len(batch)), np.zeros(len(batch))

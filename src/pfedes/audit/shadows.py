@@ -125,7 +125,7 @@ class Shadows:
 
     @property
     def dataset(self) -> Dataset:
-        """What is partitioned."""
+        """The data set that is partitioned."""
         return population_of(self.base).dataset
 
     @cached_property
@@ -150,7 +150,7 @@ class Shadows:
         return Simulation(config, data=self.dataset)
 
     def task(self, simulation: Simulation, name: str) -> Task:
-        """What a client is asked that answers for the first time now."""
+        """The task of a client that gives its first answer now."""
         card = self.card(simulation, name)
         ctx = simulation.context(self.round)
         download = simulation.method.download(self.state, card, ctx)

@@ -60,7 +60,7 @@ def numbers_sent(shadows: Sequence[Shadow]) -> Numbers:
 
 
 def seen_by(situation: Situation, shadows: Sequence[Shadow], noise: "Noise") -> Seen:
-    """What the server sees of these clients, cohort by cohort."""
+    """The server's view of these clients, cohort by cohort."""
     changes = np.array([shadow.change for shadow in shadows])
     each = np.arange(len(shadows))
     if situation == "local noise":
@@ -78,7 +78,7 @@ def seen_by(situation: Situation, shadows: Sequence[Shadow], noise: "Noise") -> 
 
 
 class Noise:
-    """What a client adds to its change: exact noise, on a change that is clipped to its norm.
+    """The noise that a client adds to its change, after clipping the change to its norm.
 
     The same seed gives the same noise, so that an audit can be repeated.
     """

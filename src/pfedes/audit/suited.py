@@ -24,7 +24,7 @@ def suited(config: Config, chosen: Mapping[str, float]) -> Config:
 
 
 def consent_to(config: Config, limits: Limits) -> Consent:
-    """What a participant agrees to that wants this method, within limits."""
+    """The consents of a participant that accepts this method, within limits."""
     keys = config.method.model_dump(exclude={"name"})
     return Consent((config.method.name,), keys, limits)
 

@@ -87,7 +87,7 @@ def execute(arguments: list[str]) -> int:
 
 
 def _show_log(*, debug: bool) -> None:
-    """What the library warns of reaches the user as one line each; for debugging, all it logs."""
+    """Shows warnings of the library as one line each; with --debug, all log messages."""
     handler = logging.StreamHandler()
     if debug:
         handler.setFormatter(logging.Formatter("pfedes: %(levelname)s: %(message)s"))

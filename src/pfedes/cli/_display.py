@@ -37,7 +37,7 @@ def watch(
     json: bool,
     track: Sequence[str] | None = None,
 ) -> None:
-    """Runs a federation in sight of the user and prints its result."""
+    """Runs a federation, shows its progress and prints its result."""
     with spectators(track=track or (), quiet=quiet or json) as listener:
         federation = begin(listener)
         try:
@@ -82,7 +82,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
 
 @contextmanager
 def warned_before() -> Iterator[None]:
-    """What users were warned of when they made a run is not said again whenever it is opened."""
+    """Suppresses warnings that users already saw when they made the run."""
     logger = logging.getLogger("pfedes")
     level = logger.level
     logger.setLevel(logging.ERROR)

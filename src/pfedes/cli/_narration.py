@@ -9,4 +9,4 @@ def said(text: str) -> None:
 
 
 def silent(text: str) -> None:
-    """For those who asked for nothing but the result."""
+    """Prints nothing, for `--quiet`."""

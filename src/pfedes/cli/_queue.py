@@ -19,7 +19,7 @@ from pfedes.sweep.cells import Cell
 
 
 def measured(cells: Sequence[Cell]) -> Estimator:
-    """What the runs take, measured in sight of the user."""
+    """Measures the cost of the runs, with a progress display."""
     estimator, spectator = Estimator(), Spectator()
     try:
         estimator.measure(cells, spectator.working)

@@ -116,7 +116,7 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
 
 
 def _print_privacy(simulation: Simulation, card: Card, numbers: int) -> None:
-    """What a federation with `[privacy]` would cost, and who is trusted with the noise."""
+    """Prints the cost of a federation with `[privacy]`, and who is trusted with the noise."""
     config, limit = simulation.config, simulation.config.participants[0].limits.epsilon
     if not config.privacy.noisy:
         if limit:
@@ -158,7 +158,7 @@ def _refuse(name: str, problems: Sequence[str]) -> NoReturn:
 
 
 def _alone(participant: Participant, federation: Path | Config | None) -> Config:
-    """The federation's configuration, with nobody else in it."""
+    """The federation's configuration with this participant alone."""
     if isinstance(federation, Config):
         config = federation
     else:

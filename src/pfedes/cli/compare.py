@@ -122,7 +122,7 @@ def run_comparison(
     quiet: bool,
     json: bool,
 ) -> None:
-    """Runs all cells in sight of the user, prints the table and writes it in every format.
+    """Runs all cells with a progress display, prints the table and writes it in every format.
 
     Or no more of that than was asked for: one cell, or the table of what was done cell by cell.
     """

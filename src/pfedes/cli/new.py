@@ -18,7 +18,7 @@ PLACEHOLDER = "@NAME@"
 
 
 class ProjectKind(StrEnum):
-    """What a project is for."""
+    """The kinds of projects."""
 
     STUDY = "study"
     PARTICIPANT = "participant"

@@ -145,7 +145,7 @@ def run_experiments(
     keep_states: bool,
     quiet: bool,
 ) -> None:
-    """Runs what is missing in sight of the user, then shows and writes everything."""
+    """Runs what is missing with a progress display, then shows and writes everything."""
     if plan:
         _print_plan(work, jobs)
         return

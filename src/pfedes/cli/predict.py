@@ -117,7 +117,7 @@ def print_predictions(
 
 
 def _form(csv: bool, json: bool, out: Path | None) -> Form:
-    """What is asked for, or the line that says why that cannot be."""
+    """The output format, or an error if the options contradict each other."""
     if csv and json:
         raise ConfigError("--csv and --json: give one of them")
     asked: Form = "csv" if csv else "json" if json else "table"

@@ -87,7 +87,7 @@ def write_reports(
 
 
 def _common_place(directories: Sequence[Path]) -> Path:
-    """Where a comparison goes unless --out says so: with its runs, if they lie in one place."""
+    """The place of a comparison without --out: beside its runs, if they lie in one place."""
     if len(directories) == 1 and directories[0].is_dir():
         return directories[0]
     return Path()

@@ -31,8 +31,8 @@ def status(
 ) -> None:
     """Show who is connected, the round, and all accuracies.
 
-    For a participant's 'state' directory: its round and accuracy, and where everything is listed
-    that it sent.
+    For a participant's 'state' directory: its round, its accuracy, and the file that lists
+    everything that it sent.
     """
     show_status(federation, json=json)
 

@@ -266,7 +266,7 @@ def _read_participants(
 
 
 def _with_preset(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with the preset's keys where it has none of its own."""
+    """The tree, completed by the keys of the preset."""
     if tree.get("preset") != "released":
         return dict(tree)
     sections = {name: dict(v) if isinstance(v, Mapping) else v for name, v in tree.items()}

@@ -161,7 +161,7 @@ class Config(Section):
         return self.settled()._digest("local", {"seed", "method", "train", "privacy", *WHO})
 
     def asked_digest(self) -> str:
-        """Returns a digest of what a server asks of every client alike, whoever it is."""
+        """Returns a digest of the settings that a server sends to every client."""
         # start_from names a file of the server's, which clients do not hear of.
         sections = {"seed", "method", "train", "federation", "privacy"}
         return self.settled()._digest("asked", sections, {"method": {"start_from"}})

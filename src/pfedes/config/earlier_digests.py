@@ -48,7 +48,7 @@ SECTIONS: dict[str, Any] = {
 
 
 def earlier_federation_digest(config: Config) -> str:
-    """What `federation_digest` was; '' if no earlier version knew such a configuration."""
+    """The former `federation_digest`; '' if no earlier version knew such a configuration."""
     known = _known("seed", *WHO)
     if _has_newer(config, known):
         return ""
@@ -56,7 +56,7 @@ def earlier_federation_digest(config: Config) -> str:
 
 
 def earlier_local_digest(config: Config) -> str:
-    """What `local_digest` was; '' likewise."""
+    """The former `local_digest`; '' if no earlier version knew such a configuration."""
     settled = config.settled()
     own = METHODS.get(settled.method.name)  # None: a custom method, whose keys are all known
     known = {

@@ -9,7 +9,7 @@ from pfedes.section import Section
 
 
 class EvaluateConfig(Section):
-    """What is reported."""
+    """The table `[evaluate]`: what is measured and reported."""
 
     metric: Metric = Field(
         "accuracy",

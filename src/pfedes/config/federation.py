@@ -7,7 +7,7 @@ from pfedes.section import Section
 
 
 class FederationConfig(Section):
-    """What participants with models and data of their own must agree on."""
+    """The table `[federation]`: the terms of participants, and how they connect."""
 
     classes: tuple[str, ...] = Field((), description="names of all classes, in order")
     channels: int = Field(

@@ -27,7 +27,7 @@ from pfedes.models import ModelsConfig
 
 @dataclass(frozen=True)
 class Sites:
-    """Who takes part, and what they agree on: keys of `[federation]`."""
+    """The sites as participants, and their terms: keys of `[federation]`."""
 
     participants: tuple[Participant, ...]
     agreed: Mapping[str, Any] = field(default_factory=dict)

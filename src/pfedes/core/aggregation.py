@@ -71,7 +71,7 @@ class AggregationConfig(Section):
 
     @property
     def is_plain(self) -> bool:
-        """Whether this asks for nothing but the mean of whatever passes the allow-list."""
+        """Whether the rule is the plain mean of all uploads that pass the allow-list."""
         return self.kind == "mean" and not self.max_norm
 
 

@@ -14,7 +14,7 @@ Metadata = Literal["all", "scores", "none"]
 
 @dataclass(frozen=True)
 class Caution:
-    """What a client does not let the server learn, see `[limits]` of a participant; 0, 1 = all."""
+    """How much a client hides from the server, see `[limits]` of a participant; 0, 1 = nothing."""
 
     shortest_batch: int = 0  # samples; the uploaded part is not trained on shorter ones
     crowd: float = 0.0  # share of the samples, two at least, that a unit must answer to

@@ -51,27 +51,27 @@ def _added_matrix_vector(_: Tensor, matrix: Tensor, *__: Any, **___: Any) -> int
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, width: int, *_: Any, **__: Any) -> int:
-    """Of nn.MultiheadAttention in one operation: with its four projections, of which q has two."""
+    """FLOPs of nn.MultiheadAttention in one operation, with its four projections; q has two."""
     projections = (2 * query.numel() + key.numel() + value.numel()) * width
     scores_and_means = 2 * query.numel() * key.shape[1]
     return 2 * (projections + scores_and_means)
 
 
 def _encoder_layer(source: Tensor, width: int, *others: Any, **_: Any) -> int:
-    """Of nn.TransformerEncoderLayer in one operation: attention and two linear layers."""
+    """FLOPs of nn.TransformerEncoderLayer in one operation: attention and two linear layers."""
     widening, _bias, narrowing, *_rest = others[12:]
     linear: int = source.numel() // width * (widening.numel() + narrowing.numel())
     return _attention(source, source, source, width) + 2 * linear
 
 
 def _recurrence(inputs: Tensor, of_inputs: Tensor, of_state: Tensor, *_: Any, **__: Any) -> int:
-    """Of a layer of an LSTM: every step multiplies an input and a state by their weights."""
+    """FLOPs of an LSTM layer: every step multiplies an input and a state by their weights."""
     steps = inputs.numel() // inputs.shape[-1]
     return 2 * steps * (of_inputs.numel() + of_state.numel())
 
 
 def _recurrence_backward(*args: Any, **kwargs: Any) -> int:
-    """As much again for the gradients of inputs and states, and for those of weights."""
+    """Twice the FLOPs of the forward pass: gradients of inputs and states, and of weights."""
     return 2 * _recurrence(*args, **kwargs)
 
 
@@ -173,6 +173,6 @@ class FlopMeter:
 
 
 def by_server(rounds: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """What the server computed; nothing for methods that do not train there."""
+    """The server's FLOPs as `flops_server`; empty for methods that do not train there."""
     spent = sum(row.get("flops_server", 0) for row in rounds)
     return {"flops_server": spent} if spent else {}

@@ -32,7 +32,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True)
 class Tally:
-    """What a model called the samples of one split, and how well it ranks them."""
+    """The predictions of a model on one split by class, and how well it ranks samples."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -124,7 +124,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Measures:
-    """Of validation and test."""
+    """The results class by class on validation and test samples."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -142,7 +142,7 @@ class Measures:
 
     @classmethod
     def from_text(cls, text: str) -> "Measures":
-        """What `to_text` gave, or a WireError: it may come from anybody."""
+        """Reads what `to_text` wrote; raises a WireError for anything else."""
         try:
             return _MEASURES.validate_json(text)
         except ValidationError as error:

@@ -123,7 +123,7 @@ def encode(payload: Payload) -> bytes:
 
 
 class AllowList(Protocol):
-    """What a payload is compared with before its tensors are made: see `pfedes.core.wire`."""
+    """A list that tensors are compared with before they are made: see `pfedes.core.wire`."""
 
     def check_forms(self, forms: Mapping[str, "TensorSpec"]) -> object:
         """Raises a WireError that names the first tensor that does not belong, by its form."""

@@ -167,7 +167,7 @@ class Scored:
 
 
 class Fleet(Protocol):
-    """Where clients live. Answers may come in any order, as they finish."""
+    """Hands tasks to clients. Answers come in the order in which they finish."""
 
     @property
     def places(self) -> int:

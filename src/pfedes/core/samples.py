@@ -96,7 +96,7 @@ class Samples:
 
     @property
     def shape(self) -> Shape:
-        """Of one input as models see it: channels, height, width of an image."""
+        """The shape of one input for models: channels, height, width of an image."""
         _, height, width, channels = self.inputs.shape
         return channels, height, width
 

@@ -34,7 +34,7 @@ class Streams:
     def ambient(self, purpose: str, *, round: int = 0, client: str = "") -> Iterator[None]:
         """Seeds torch's global generator, for code that takes no other (initialisation, dropout).
 
-        The generator is put back afterwards: nobody outside notices.
+        The generator is restored afterwards.
         """
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(self.number(purpose, round=round, client=client))

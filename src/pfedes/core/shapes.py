@@ -20,7 +20,7 @@ def kind_of(shape: Shape) -> str:
 
 
 def described(shape: Shape) -> str:
-    """What an extractor must know of such inputs: `images with 3 channels`."""
+    """The inputs in words: `images with 3 channels`."""
     if len(shape) not in _KINDS:
         return f"of shape {list(shape)}"
     plural = "" if shape[0] == 1 else "s"

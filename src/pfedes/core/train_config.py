@@ -9,7 +9,7 @@ from pfedes.section import Section
 
 
 class TrainConfig(Section):
-    """How long, with whom, and how clients learn."""
+    """The table `[train]`: rounds, selection of clients, and local training."""
 
     rounds: int = Field(10, ge=1, lt=10**9, description="T, the number of communication rounds")
     participation: float = Field(1.0, gt=0, le=1, description="C, the share of clients per round")

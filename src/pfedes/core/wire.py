@@ -139,7 +139,7 @@ LARGEST_NUMBER = 1e6
 
 
 def bounded_rows(*shape: int) -> TensorSpec:
-    """What clients may send of their classes."""
+    """The allow-list entry for numbers per class."""
     return TensorSpec(shape, least=-LARGEST_NUMBER, most=LARGEST_NUMBER)
 
 

@@ -25,7 +25,7 @@ LAYOUT = 1  # part of every cache key: a new layout never meets an old cache
 
 
 def silent(label: str, done: int, total: int) -> None:
-    """The progress of work that nobody watches."""
+    """Shows no progress."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ ABOUT = ("name", "class_names", "shape", "official_train", "mean", "std", "diges
 
 
 def kept_of(dataset: Dataset) -> Payload:
-    """What a run stores of the data set that it is trained on."""
+    """The part of its data set that a run stores."""
     labels = torch.from_numpy(dataset.labels.astype(smallest_labels(len(dataset.class_names))))
     return Payload({"labels": labels}, {k: json.dumps(getattr(dataset, k)) for k in ABOUT})
 

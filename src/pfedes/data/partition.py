@@ -233,7 +233,7 @@ def _plan_dirichlet(
 def _plan_evenly(
     pools: Sequence[Rows], config: PartitionConfig, rng: np.random.Generator
 ) -> Holdings:
-    """Each client holds the same share of each class; who gets what is left over is random."""
+    """Each client holds the same share of each class; the rest is distributed at random."""
     _enough_for_all(pools, config.clients)
     return {
         label: [(int(client), 1.0) for client in rng.permutation(config.clients)]
@@ -242,7 +242,7 @@ def _plan_evenly(
 
 
 def _feed_the_poorest(parts: list[Rows], rng: np.random.Generator) -> list[Rows]:
-    """Gives every client two samples at least, one at a time from whoever has most."""
+    """Gives every client at least two samples, one at a time from the client with most."""
     sizes = np.array([len(rows) for rows in parts])
     while sizes.min() < 2:
         rich, poor = int(sizes.argmax()), int(sizes.argmin())

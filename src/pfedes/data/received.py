@@ -15,7 +15,7 @@ FILES = ("images.npy", "labels.npy")
 
 @dataclass(frozen=True)
 class Label:
-    """What has to travel with the arrays of a data set."""
+    """The values that travel with the arrays of a data set."""
 
     name: str
     class_names: tuple[str, ...]

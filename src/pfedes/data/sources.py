@@ -71,7 +71,7 @@ def has_sites(source: str) -> bool:
 
 
 def about_rows(config: DataConfig, columns: Sequence[str]) -> dict[str, list[str]]:
-    """What is written about each picture, in the order of `load`, by the names of columns.
+    """The columns that describe each picture, by name, in the order of `load`.
 
     Of a folder in its metadata.csv, of a Hugging Face data set in its columns.
     """

@@ -204,7 +204,7 @@ def labels_of(table: Columns, rows: Sequence[int], config: TableConfig) -> NDArr
 
 
 def groups_of(table: Columns, rows: Sequence[int], config: TableConfig) -> list[str] | None:
-    """To whom each of these rows belongs; None if every row stands for itself."""
+    """The group of each of these rows, such as a patient; None without groups."""
     if not config.group:
         return None
     return _each(table[config.group], rows, config.group, "group", config)
@@ -222,7 +222,7 @@ def _each(
 def prepared(
     table: Columns, rows: Sequence[int], train: Sequence[int], config: TableConfig
 ) -> tuple[Preprocess, NDArray[np.float32]]:
-    """What is learned of the columns from training rows, and the inputs of all these rows."""
+    """The preprocessing learned from training rows, and the inputs of all these rows."""
     preprocess = fitted(table, train, config)
     try:
         inputs, _ = preprocess.encode(table, rows)
@@ -234,7 +234,7 @@ def prepared(
 
 
 def fitted(table: Columns, train: Sequence[int], config: TableConfig) -> Preprocess:
-    """What is learned of the columns from the training rows alone, or agreed on."""
+    """The preprocessing, learned from the training rows only or agreed on."""
     features = {*config.numbers, *config.categories}
     return Preprocess(
         numbers=tuple(_number(name, table[name], train, config) for name in config.numbers),
@@ -273,7 +273,7 @@ def encoded(
 
 
 def _without_header(path: Path, preprocess: Preprocess) -> str:
-    """What to do if the first line holds none of the columns' names."""
+    """The remedy if the first line holds none of the columns' names."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = next(csv.reader(file), [])
@@ -321,7 +321,7 @@ def _category(
 
 
 def _levels(name: str, words: Sequence[str], config: TableConfig) -> tuple[str, ...]:
-    """All categories of a column whose levels nobody listed."""
+    """All categories of a column whose levels are not listed."""
     present = {canonical(word) for word in words if not is_missing(word, config.missing_words)}
     if len(present) > MOST_LEVELS:
         raise DataError(

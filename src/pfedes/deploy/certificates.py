@@ -27,7 +27,7 @@ SOON = timedelta(days=30)  # before its end a certificate is warned of
 
 @dataclass(frozen=True)
 class Certificate:
-    """What of a certificate matters here."""
+    """The properties of a certificate that matter here."""
 
     name: str  # '' if it has no name, or several
     made: datetime

@@ -17,7 +17,7 @@ PATIENCE = 2.0  # seconds; the server may be gone, or not even reached yet
 
 
 def farewell() -> Callable[[], None]:
-    """What says goodbye for the site that FLARE is going to create in this process."""
+    """A function that says goodbye for the site that FLARE will create in this process."""
     create, created = BaseClientDeployer.create_fed_client, []
 
     def creating(deployer: Any, *arguments: Any) -> Any:

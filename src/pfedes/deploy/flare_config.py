@@ -73,7 +73,7 @@ def write_site(place: Path, kit: Kit, key: bytes, participant: Participant) -> N
 
 
 def write_server(place: Path, config: Config) -> None:
-    """What the server's workspace says, beside the keys that `startup` holds already.
+    """Writes the server's workspace; `startup` already holds the keys.
 
     Jobs and snapshots stay in this directory, and jobs bring no code.
     """
@@ -133,7 +133,7 @@ def write_server(place: Path, config: Config) -> None:
 
 
 def write_session(place: Path, keys: Path, config: Config) -> None:
-    """What the coordinator's session with the server needs, into an empty directory."""
+    """Writes what the coordinator's session needs into an empty directory."""
     terms = config.federation
     check_host(terms.host)
     fed_admin = {

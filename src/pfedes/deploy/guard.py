@@ -66,7 +66,7 @@ class Guard:
 
     @contextmanager
     def connected(self, connection: socket.socket) -> Iterator[bool]:
-        """Whether somebody may come in; while they are in, they are watched."""
+        """Whether a connection is accepted; an accepted one is watched until it ends."""
         certificate = _shake_hands(connection)
         if certificate is None:  # a process of this machine, on a line without TLS
             yield True
@@ -81,7 +81,7 @@ class Guard:
             self._open.pop(connection, None)
 
     def refuses(self, proof: Any) -> bool:
-        """Whether what somebody registers with is a certificate that was revoked."""
+        """Whether the certificate of a registration was revoked."""
         try:
             first = proof if isinstance(proof, bytes) else str(proof).encode()
             return self.revoked.refuses(parse_certificate(first))
@@ -92,7 +92,7 @@ class Guard:
         self._servers.append(server)
 
     def watch(self) -> None:
-        """Ends what is open to somebody who was revoked meanwhile. Never returns."""
+        """Ends open connections of participants that were revoked meanwhile. Never returns."""
         while True:
             time.sleep(LOOK)
             try:

@@ -41,7 +41,7 @@ ELSEWHERE = ("participants", "compare")  # sections that name files and modules 
 
 @dataclass(frozen=True)
 class Kit:
-    """What a kit says, read once: later changes of its files have no effect."""
+    """The contents of a kit, read once: later changes of its files have no effect."""
 
     name: str  # of the participant, by its certificate
     terms: Config

@@ -20,7 +20,7 @@ def to_shareable(payload: Payload) -> Shareable:
 
 
 def to_payload(envelope: Shareable, expected: WireSpec | None = None) -> Payload:
-    """What an envelope holds, or a WireError: it may come from anybody.
+    """The payload in an envelope; raises a WireError if it is not valid.
 
     With `expected`, no tensor is made of anything that has other names, types or shapes.
     """

@@ -24,7 +24,7 @@ def check_host(host: str) -> None:
 
 
 def check_site(name: str, host: str) -> None:
-    """FLARE's names have fewer letters than ours, and nobody can be called as the server is."""
+    """Refuses names that FLARE does not accept, and the name of the server."""
     ill_formed = not _SITE.fullmatch(check_name(name))
     if ill_formed or name in (SERVER, host):
         raise ConfigError(

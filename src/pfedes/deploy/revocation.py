@@ -23,7 +23,7 @@ from pfedes.section import Section
 
 
 class Revoked(Section):
-    """One who was expelled."""
+    """An expelled participant."""
 
     until: AwareDatetime  # certificates that were made until then are refused
     keys: tuple[str, ...] = ()  # of all certificates that were known
@@ -53,7 +53,7 @@ class Revocations:
     def check_admission(
         self, name: str, key: CertificatePublicKeyTypes | None, *, again: bool
     ) -> None:
-        """Refuses somebody who was expelled unless it is meant, and always a key of theirs."""
+        """Refuses an expelled participant unless it is admitted again, and always its old keys."""
         if name in self.names and not again:
             day = self.entries[name].until.date().isoformat()
             raise StoreError(
@@ -87,7 +87,7 @@ class Revocations:
 
 
 def read_revocations(path: Path) -> Revocations:
-    """The list in a file; nobody is on it where there is none."""
+    """The list in a file; empty without the file."""
     if not path.exists():
         return Revocations()
     tree: Any = parse_json(path, read(path))

@@ -64,7 +64,7 @@ _ENTRIES = TypeAdapter(Annotated[list[SumEntry], Field(max_length=MOST_MEMBERS)]
 
 @dataclass(frozen=True)
 class SumRequest:
-    """What a member is asked for, and in which run and round."""
+    """A request to a member of a sum, with its run and round."""
 
     client: str
     run: str
@@ -122,14 +122,14 @@ def opened_in(message: Payload) -> list[bytes]:
 
 
 def masked_spec(size: int, members: int | Max) -> WireSpec:
-    """What a member sends when it masks so many integers."""
+    """The allow-list for a member that masks so many integers."""
     values = TensorSpec((size,), torch.int64)
     shares = TensorSpec((members, SEALED_BYTES), torch.uint8)
     return WireSpec((required({MASKED: values, SHARES: shares}),), SAID)
 
 
 def opened_spec(members: int | Max) -> WireSpec:
-    """What a member sends when it opens."""
+    """The allow-list for a member that opens."""
     opened = TensorSpec((members, SHARE_BYTES), torch.uint8)
     return WireSpec((required({OPENED: opened}),), SAID)
 

@@ -17,12 +17,12 @@ LONGEST = 60  # characters of a version
 
 
 def own_versions() -> dict[str, Value]:
-    """What this side tells the other."""
+    """The versions that this side sends to the other."""
     return {"protocol": PROTOCOL, "pfedes": __version__, **dict(map(_package, PACKAGES))}
 
 
 def enrolment_message(client: str, config: str) -> Payload:
-    """What a coordinator says first: who it means, the terms, and its versions."""
+    """The first message of a coordinator: the participant's name, the terms, its versions."""
     return Payload({}, {"kind": "enroll", "client": client, "config": config, **own_versions()})
 
 

@@ -82,7 +82,7 @@ def card(personal: PersonalModel, samples: int, difference: float | None) -> str
 
 @dataclass(frozen=True)
 class Own:
-    """Where the code of a participant's own network is."""
+    """The module and function of a participant's own network."""
 
     module: str
     function: str
@@ -116,7 +116,7 @@ def _confusion(tally: Tally | None) -> dict[tuple[int, int], int]:
 
 
 def _columns(table: Preprocess) -> list[tuple[str, str, str]]:
-    """For each column its name, what values it knows, and what becomes of it."""
+    """For each column its name, its known values, and how it is converted."""
     rows = []
     for number in table.numbers:
         known = "no value" if number.low is None else f"{number.low:g} to {number.high:g}"

@@ -89,7 +89,7 @@ def check_place(directory: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """With the permissions that the user's files have: they are to be handed on."""
+    """Writes files with the user's default permissions, because they are made to be shared."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -97,7 +97,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _config(personal: PersonalModel) -> dict[str, Any]:
-    """What `model.py` needs besides the weights."""
+    """The values that `model.py` needs besides the weights."""
     model, nearest, beside = personal.model, None, None
     if isinstance(model, BothViews):
         raise ModelError(
@@ -130,7 +130,7 @@ def _config(personal: PersonalModel) -> dict[str, Any]:
 
 
 def _sizes(network: CNN, personal: PersonalModel) -> dict[str, Any]:
-    """What `model.py` builds a network of this form from."""
+    """The sizes from which `model.py` builds the network."""
     return {
         "shape": list(personal.shape),
         "conv2": network.conv2.out_channels,
@@ -163,7 +163,7 @@ def _weights(model: nn.Module) -> bytes:
 
 
 def _check_alike(personal: PersonalModel, plain: nn.Module, noise: Tensor) -> None:
-    """What cannot be loaded and give the same numbers is not handed out."""
+    """Refuses to export files that do not give the same predictions."""
     inputs = personal.prepare(noise)
     with torch.no_grad():
         if not torch.allclose(plain(inputs), personal.model(inputs), rtol=1e-5, atol=1e-5):

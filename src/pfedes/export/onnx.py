@@ -24,7 +24,7 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 class Whole(nn.Module):
-    """A model that takes inputs as they are in a file, so that nobody has to prepare them."""
+    """A model that takes inputs as they are in a file, without preparation."""
 
     def __init__(self, model: nn.Module, prepare: Preparation) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def _difference(whole: nn.Module, path: Path, inputs: Tensor) -> float:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The exporter speaks of its own progress, and of packages that nobody here needs."""
+    """Silences the exporter: its progress, and its advice on packages."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

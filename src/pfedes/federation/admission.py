@@ -23,7 +23,7 @@ Status = Literal["ok", "rejected", "failed"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a task. A rejected reply is kept only to count what it cost."""
+    """The outcome of a task. A rejected reply is kept only to count what it cost."""
 
     task: Task
     status: Status
@@ -74,7 +74,7 @@ class Admission:
         return verdict
 
     def verdicts(self) -> list[Verdict]:
-        """On every task, in order, and then on what nobody had asked for."""
+        """A verdict on every task, in order, and then on answers without a task."""
         silent = {
             n: Verdict(task, "failed", "no answer", code="silent") for n, task in self.tasks.items()
         }
@@ -126,5 +126,5 @@ class Admission:
 
 
 def printable(text: str) -> str:
-    """What a client says, fit for a log and a terminal."""
+    """A client's text, made safe for a log and a terminal."""
     return plain(" ".join(text.split())[:LONGEST_REASON])

@@ -8,7 +8,7 @@ from pfedes.files import writing
 
 
 def refuse_if_taken(directory: Path) -> None:
-    """A new run needs a place of its own."""
+    """Refuses a directory that is not empty."""
     with writing(directory):
         taken = (directory / "state").is_dir()
         used = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))

@@ -30,7 +30,7 @@ MOST_MEASURED = 5  # clients, one of each model
 
 @dataclass(frozen=True)
 class Cost:
-    """What one client takes, and the server; times are those of this machine as busy as it was."""
+    """The cost of one client and of the server, in times of this machine as busy as it was."""
 
     training: float  # seconds of a client in a round
     scoring: float  # seconds of a client
@@ -39,7 +39,7 @@ class Cost:
     evaluations: int  # of all clients, in a round
 
     def seconds(self, config: Config, workers: int = 1) -> float:
-        """What all rounds take, with so many clients trained at the same time."""
+        """Seconds of all rounds, with so many clients trained at the same time."""
         train, clients = config.train, config.clients
         asked = train.rounds * train.selected(clients) * (self.training + self.scoring)
         scored = (1 + self.evaluations * train.rounds) * clients * self.scoring
@@ -159,7 +159,7 @@ def tried(host: ClientHost, task: Task, run: str = "plan") -> Trial:
 def server_seconds(
     simulation: Simulation, cards: Sequence[Card], state: State, trials: Mapping[str, Trial]
 ) -> float:
-    """What aggregating takes, where those who were tried send what all who are asked would."""
+    """The server's seconds for aggregating, with uploads of the tried clients for all."""
     if simulation.config.privacy.secure_sum:
         return 0.0  # whole numbers are added up
     ctx = simulation.context(1)
@@ -188,7 +188,7 @@ def mean(values: Sequence[float], counts: Sequence[int]) -> float:
 
 @contextmanager
 def aside(simulation: Simulation) -> Iterator[ClientHost]:
-    """All clients, with their states where they disturb nobody."""
+    """All clients, with their states in a temporary place."""
     with writing(Path(tempfile.gettempdir())):
         place = tempfile.TemporaryDirectory(prefix="pfedes-")
     with place as name, with_threads(simulation.config.runtime.threads):

@@ -36,7 +36,7 @@ def evaluated(
 def first_scores(
     simulation: Simulation, fleet: Fleet, listener: Listener, tasks: Sequence[Task]
 ) -> tuple[Mapping[str, Scores | None], list[Failure]]:
-    """The scores of untrained clients; nobody is asked who would not tell them."""
+    """The scores of untrained clients that may tell them."""
     if simulation.scores_are_told:
         return evaluated(fleet, listener, tasks)
     return dict.fromkeys(task.client for task in tasks), []

@@ -197,7 +197,7 @@ class Ledger:
         return best if best is None else (best * count + sum(new)) / (count + len(new))
 
     def standings(self, verdicts: Iterable[Verdict], ok: bool) -> dict[str, Standing]:
-        """Where clients stand that stand elsewhere after this round."""
+        """The clients whose standing changes with this round."""
         moved = {}
         for verdict in verdicts:
             name = verdict.task.client
@@ -270,7 +270,7 @@ class Ledger:
                 self.store.clients.discard(self.manifest.run, name, [self.round])
 
     def _fallback(self, name: str, versions: Sequence[int]) -> Standing:
-        """Where a client that lost its accepted version stands: at the newest known to both."""
+        """The standing of a client that lost its accepted version: the newest known to both."""
         standing = self.manifest.clients[name]
         known = {0: "", **dict.fromkeys(self._accepted_elsewhere(name), "")}
         for round in self.store.rounds():

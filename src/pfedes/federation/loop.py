@@ -60,7 +60,7 @@ FleetMaker = Callable[[Simulation, ClientStore], Fleet]
 
 
 def uniform(names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
-    """Every client with the same probability, nobody twice."""
+    """Draws clients with equal probability, without repetition."""
     return (names[index] for index in rng.choice(len(names), count, replace=False))
 
 
@@ -250,7 +250,7 @@ class Federation:
         )
 
     def _admit(self, simulation: Simulation, fleet: Fleet, ledger: Ledger) -> None:
-        """Takes in who was not there before: a federation may grow between two rounds."""
+        """Admits new participants: a federation may grow between two rounds."""
         method, ctx = simulation.method, simulation.context(ledger.round)
         continuing = self._continuing(simulation)
         newcomers: list[Card] = []
@@ -354,7 +354,7 @@ class Federation:
         return command_that_continues(self.directory, here=simulation.population.is_here)
 
     def _selected(self, ledger: Ledger, ctx: Context) -> Iterable[str]:
-        """K clients; where privacy has a price, those who may pay it, the least charged first."""
+        """K clients; with a privacy budget, those that still have some, the least charged first."""
         names = sorted(ledger.cards)
         count = ctx.train.selected(len(names))
         rng = ctx.streams.numpy("selection", round=ctx.round)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def prospect_of(
     simulation: Simulation, cards: Sequence[Card], state: State, tasks: Sequence[Task]
 ) -> Prospect | None:
-    """What privacy will cost, before anybody is trained; None if no noise is added.
+    """The cost of privacy, before training; None if no noise is added.
 
     Raises a MethodError if what is shared cannot be protected.
     """
@@ -53,7 +53,7 @@ def new_state(
     tasks: Sequence[Task],
     uploads: Sequence[Received],
 ) -> State:
-    """What the server holds from now on. A release is accounted for before it is computed."""
+    """The new state of the server. A release is recorded before it is computed."""
     method = simulation.method
     if ledger.budget is None:
         return method.aggregate(ledger.state, uploads, ctx)
@@ -99,7 +99,7 @@ def summed(
 
 
 def _left_out(verdict: Verdict) -> Verdict:
-    """Of a client that was ready and is not in the sum."""
+    """The failure of a client that was ready but is not in the sum."""
     if verdict.status != "ok":
         return verdict
     return replace(verdict, status="failed", reason="not in the secure sum", code="failed")
@@ -128,5 +128,5 @@ def _mechanism(simulation: Simulation, ledger: Ledger) -> Mechanism:
 
 
 def _uniform(upload: Received) -> Received:
-    """With no more weight than any other: how much a client has is not to be told by the sum."""
+    """Counts the client as one sample, so that the sum does not reveal how many it has."""
     return replace(upload, card=replace(upload.card, samples=1))

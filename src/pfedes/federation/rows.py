@@ -18,7 +18,7 @@ from pfedes.store.manifest import Standing, scores_of
 
 
 def client_row(verdict: Verdict, metric: Metric = "accuracy") -> Row:
-    """What one client did in one round. Unchecked replies give nothing but what they cost."""
+    """The row of one client in one round. Of unchecked replies it has only the costs."""
     task, reply = verdict.task, verdict.reply
     row: Row = {
         "round": task.round,
@@ -57,7 +57,7 @@ def _accuracies(scores: Scores) -> Row:
 
 
 def _measured(scores: Scores, metric: Metric) -> Row:
-    """What rows say besides where the accuracy does not choose the best round."""
+    """Further fields of rows if the accuracy does not choose the best round."""
     return {
         "val_metric": scores.val_by(metric),
         **{name: scores.by(name) for name in METRICS if name != "accuracy"},
@@ -115,7 +115,7 @@ def round_row(
 
 
 def _mean_loss(rows: Sequence[Row]) -> float | None:
-    """By samples; None where clients tell neither."""
+    """The mean loss, weighted by samples; None if clients send neither."""
     if not rows or rows[0]["loss"] is None:
         return None
     loss: float = sum(row["loss"] * row["n"] for row in rows) / sum(row["n"] for row in rows)

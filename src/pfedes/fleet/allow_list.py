@@ -63,7 +63,7 @@ def reply_spec(
 
 
 def told_card(card: Card, ctx: Context) -> Card:
-    """What a participant says of itself when it enrols."""
+    """The card that a participant sends when it enrols."""
     return card if ctx.metadata == "all" else replace(card, samples=1)
 
 

@@ -282,7 +282,7 @@ class ClientHost:
 
 
 def _failure(task: Task, error: Exception) -> Failure:
-    """What a client says that cannot answer. Its state on disk is as it was."""
+    """The failure of a client. Its state on disk does not change."""
     if isinstance(error, PfedesError):
         return Failure(task.client, str(error), code=_code_of(error))
     log.exception("%s failed in round %d", task.client, task.round)
@@ -344,7 +344,7 @@ def host_of(simulation: Simulation, store: ClientStore) -> ClientHost:
 
 
 def _privacy_of(simulation: Simulation, store: ClientStore) -> OwnPrivacy | SimulatedPrivacy | None:
-    """What is done to changes here. A participant counts them in its own directory."""
+    """The clients' part of `[privacy]`, if any. A participant records its releases itself."""
     config, people = simulation.config.privacy, simulation.config.participants
     if simulation.over_network and people:
         (limits,) = (person.limits for person in people)

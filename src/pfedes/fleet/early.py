@@ -64,7 +64,7 @@ def begin(clients: str = "") -> Begun:
 
 
 def begin_early(count: int) -> None:
-    """Starts workers that whoever needs some may take, if this process has torch to import too."""
+    """Starts workers for later use, if this process has yet to import torch, too."""
     if "torch" in sys.modules:
         return
     with suppress(OSError):  # who needs one will say so
@@ -83,7 +83,7 @@ def take(clients: str) -> Begun:
 
 
 def dismiss() -> None:
-    """Ends those that nobody has taken."""
+    """Ends the workers that were not taken."""
     while _waiting:
         _waiting.pop().end()
 

@@ -44,7 +44,7 @@ _held: dict[str, str] = {}  # the leash that this command was started with, if a
 
 
 def begin() -> None:
-    """What a command does first: it ends in good order when it is told to, or with its parent."""
+    """Called first by every command: it then ends in good order on a signal or with its parent."""
     for kind in stopping():
         signal.signal(kind, leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping())  # see `again`
@@ -82,7 +82,7 @@ def end_with(descriptor: int, last: Callable[[], None] = lambda: None) -> None:
 
 
 def end_without_parent() -> None:
-    """The same for a process to which nobody can hand a pipe: it looks twice a second."""
+    """The same for a process without a pipe to its parent: it looks twice a second."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def host_for(settings: Config, store: ClientStore, data: str) -> tuple[ClientHost | None, str]:
-    """The clients' side, or why there is none: models and data may be somebody's own."""
+    """The client host, or the reason why there is none: users' models and data may fail."""
     try:
         simulation = Simulation(settings)
     except PfedesError as error:
@@ -80,7 +80,7 @@ def answer_of(host: ClientHost, kind: str, task: Task) -> Answer:
 
 
 def _with_digest(answer: Reply | Failure, digest: str) -> Reply | Failure:
-    """The parent compares data by it, and tells it to nobody."""
+    """Adds the digest by which the parent compares the data."""
     if isinstance(answer, Failure):
         return answer
     return Reply(answer.client, Payload({}, {**answer.payload.meta, "data": digest}))

@@ -105,7 +105,7 @@ def make_known(method: Method[Any]) -> None:
 
 
 def of_this_program(config: MethodConfig) -> str:
-    """What of a method's configuration no other process can import; '' if nothing."""
+    """The part of a method's configuration that other processes cannot import; '' if none."""
     if config.name in _of_this_program:
         return f"method {config.name!r}"
     for key, value in config.model_dump().items():
@@ -124,7 +124,7 @@ def known_name(method: "Method[Any] | type[Method[Any]] | str") -> str:
 
 
 def display_name(name: str) -> str:
-    """What people read: as the method's class says, else its name without the module.
+    """The method's name in tables: its `display_name`, else its name without the module.
 
     Nothing is imported for it: names may come from somebody else's run directory.
     """

@@ -79,12 +79,12 @@ class LabelTable:
         return len(self.labels)
 
     def lookup(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """For each label its row (any row where there is none), and whether there is one."""
+        """The row of each label (any row if it has none), and whether it has one."""
         return self.rows[self._index[labels]], self.known[labels]
 
 
 def in_order(uploads: Sequence[Received]) -> list[Received]:
-    """By client, so that what the server draws at random falls to the same rows."""
+    """Rows in the order of clients, so that random draws fall to the same rows."""
     return sorted(uploads, key=lambda upload: upload.card.name)
 
 

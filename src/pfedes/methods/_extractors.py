@@ -53,7 +53,7 @@ def well_named(name: Any) -> Any:
 
 
 def unused_keys(config: ExtractorKeys) -> list[str]:
-    """What is set though the user's own extractor does not use it."""
+    """The keys that are set although the user's own extractor does not use them."""
     if config.extractor == BY_SHAPE:
         return []
     keys = ("width", "final_activation", "final_activation_other")
@@ -82,7 +82,7 @@ class Extractors:
             return self.new(shape)
 
     def first(self, shape: Shape, ctx: Context) -> dict[str, Tensor]:
-        """The weights before round 1: random ones, or those that somebody else has trained."""
+        """The weights before round 1: random, or from `start_from`."""
         initial = self.initial(shape, ctx)
         if place := self.config.start_from:
             trained = read_payload(Path(place)).tensors
@@ -104,7 +104,7 @@ class Extractors:
         return self._specs[shape]
 
     def check(self, cards: Sequence[Card], ctx: Context, *, shared: bool) -> list[Problem]:
-        """For which clients there is none, or not the one that the others have."""
+        """The clients for which no extractor fits, or not that of the others."""
         faults = {shape: self._fault(shape, ctx) for shape in {card.shape for card in cards}}
         served = [card for card in cards if not faults[card.shape]]
         return [

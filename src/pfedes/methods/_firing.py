@@ -77,7 +77,7 @@ def examined(client: Client, extractor: nn.Module, ctx: Context) -> Rare:
 
 @torch.no_grad()
 def firing(client: Client, extractor: nn.Module, batch_size: int) -> dict[str, Tensor]:
-    """By layer, on how many training samples each of its units is positive anywhere."""
+    """For each layer, on how many training samples each unit is positive anywhere."""
     counts: dict[str, Tensor] = {}
 
     def count(name: str, layer: Layer, output: Tensor) -> None:

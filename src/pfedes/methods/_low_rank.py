@@ -31,7 +31,7 @@ def compress(tensors: dict[str, Tensor], energy: float) -> dict[str, Tensor]:
 
 
 def expand(packed: dict[str, Tensor], shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
-    """The tensors again; all who expand the same factors get the same bits."""
+    """Restores the tensors; equal factors give bit-identical tensors."""
     result = {}
     for name, shape in shapes.items():
         if (factors := packed.get(name + FACTORS)) is None:
@@ -53,7 +53,7 @@ def options(name: str, tensor: Tensor) -> tuple[Option, ...]:
 
 
 def flops(tensors: dict[str, Tensor]) -> int:
-    """Of the decompositions: 6 m n^2 + 20 n^3 for the larger side m and the smaller n."""
+    """FLOPs of the decompositions: 6 m n^2 + 20 n^3 for the larger side m and the smaller n."""
     total = 0
     for tensor in tensors.values():
         if tensor.dim() > 1:

@@ -380,7 +380,7 @@ def averaged(
 def weights(
     uploads: Sequence[Received], ctx: Context, averaging: Averaging = "weighted"
 ) -> list[float]:
-    """What each upload counts in the mean: its share of the samples, as far as that is bounded."""
+    """The weight of each upload in the mean: its share of the samples, within the bounds."""
     samples = {upload.card.name: upload.card.samples for upload in uploads}
     if averaging != "weighted" or ctx.aggregation.kind != "mean":
         return weights_of(list(samples.values()), averaging)

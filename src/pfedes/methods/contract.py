@@ -43,7 +43,7 @@ def check_shared(name: str, state: State, tasks: Iterable[Task]) -> None:
 
 
 def upload_of(returned: object) -> Upload:
-    """What a method's `client_round` returned, if it is what it must return."""
+    """Checks that `client_round` returned an upload, and returns it."""
     if not isinstance(returned, Upload):
         raise MethodError(f"client_round() returned {returned!r:.60}, expected an Upload")
     return returned

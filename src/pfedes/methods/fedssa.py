@@ -108,7 +108,7 @@ class FedSSA(SharedHead[FedSSAConfig]):
         return Wire(down=spec, up=spec)
 
     def _fused(self, received: Tensor, former: Tensor, history: float) -> Tensor:
-        """What rows begin a round with: the global ones, and a share of the client's own."""
+        """The rows at the start of a round: the global ones, and a share of the client's own."""
         if not history:
             return received
         weight = 1 - history if self.config.fusion == "convex" else 1.0

@@ -74,7 +74,7 @@ class _Convolution(torch.autograd.Function):
 def _gradients(
     gradient: Tensor, x: Tensor, weight: Tensor, padding: int, wanted: list[bool]
 ) -> list[Any]:
-    """With respect to the input, the weights and the bias, those that are wanted."""
+    """The wanted gradients with respect to the input, the weights and the bias."""
     # torch.ops has no annotations.
     return torch.ops.aten.convolution_backward(  # type: ignore[no-any-return]
         gradient, x, weight, [len(weight)], [1, 1], [padding] * 2, [1, 1], False, [0, 0], 1, wanted
@@ -111,5 +111,5 @@ by_rows = torch.ops.pfedes.convolution_by_rows
 
 @register_flop_formula(torch.ops.pfedes.convolution_by_rows)
 def _flops(x: list[int], weight: list[int], *_: object, out_shape: list[int], **__: object) -> int:
-    """As torch counts a convolution or its gradient: the zeros are nobody's work."""
+    """FLOPs as torch counts them for a convolution or its gradient, without the zeros."""
     return conv_flop_count(x, weight, min(x, out_shape, key=lambda shape: shape[2:]))

@@ -70,7 +70,7 @@ def _tried(model: nn.Module, shape: Shape) -> Any:
 
 @contextmanager
 def _listening(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
-    """What every linear layer answers while the model is tried."""
+    """Records the output of every linear layer while the model is tried."""
     heard: list[tuple[str, Tensor]] = []
     handles = [
         module.register_forward_hook(lambda _, __, result, name=name: heard.append((name, result)))

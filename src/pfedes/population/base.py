@@ -21,7 +21,7 @@ from pfedes.population.consent import Consent
 
 
 def client_names(count: int) -> list[str]:
-    """What a simulation calls its clients."""
+    """The names of a simulation's clients."""
     return [f"client-{number:04d}" for number in range(count)]
 
 
@@ -52,7 +52,7 @@ class Population(ABC):
         """The client's model before its first round."""
 
     def model_name(self, name: str) -> str:
-        """What a client's model is called: one of ours, or `file.py:function` of its own."""
+        """The name of a client's model: built-in, or `file.py:function` of its own."""
         return self.architectures[name]
 
     @abstractmethod
@@ -68,11 +68,11 @@ class Population(ABC):
 
     @abstractmethod
     def terms(self) -> FederationConfig:
-        """What somebody who comes later must agree on with these."""
+        """The terms that a later participant must share."""
 
     @property
     def kept(self) -> Payload | None:
-        """What a run stores so that models are of use without the data; None if it cannot."""
+        """The values that a run stores to use its models without the data; None if it cannot."""
         return None
 
     def preprocess(self, name: str) -> Preprocess | None:
@@ -80,7 +80,7 @@ class Population(ABC):
         return None
 
     def consent(self, name: str) -> Consent | None:
-        """What a client lets happen; None for one that has no say."""
+        """The consents of a client; None for clients of a partition."""
         return None
 
     def check(self, method: Method[Any], ctx: Context) -> list[Problem]:

@@ -55,7 +55,7 @@ class Consent:
             raise WireError(f"{reply.floats} floats would leave, limits.floats allows {most}")
 
     def _untold(self, method: Method[Any], card: Card, ctx: Context) -> Iterator[Share]:
-        """What would have to leave with an upload over a network, and is not shared."""
+        """The metadata that would have to leave over a network, but are not shared."""
         demanded = REPLY_META.keys() - STAYS[ctx.metadata]
         if ctx.metadata == "all":
             demanded |= method.allowed(card, ctx).up.meta.keys()

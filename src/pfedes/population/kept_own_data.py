@@ -16,7 +16,7 @@ ABOUT = "participants"
 
 
 def kept_of_all(data: Mapping[str, OwnData], classes: int) -> Payload:
-    """What a run stores of its participants' data."""
+    """The values that a run stores of its participants' data."""
     labels = {
         f"{part}.{name}": torch.from_numpy(
             getattr(own, part).labels.astype(smallest_labels(classes))

@@ -52,7 +52,7 @@ class Split:
 
 @dataclass(frozen=True)
 class OwnData:
-    """What one participant holds. Labels are numbers of the federation's classes."""
+    """The data of one participant. Labels are numbers of the federation's classes."""
 
     train: Split
     val: Split
@@ -67,7 +67,7 @@ class OwnData:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input, channels first."""
+        """The shape of one input, channels first."""
         shape = self.train.inputs.shape[1:]
         return (shape[2], *shape[:2]) if self.train.inputs.dtype == np.uint8 else shape
 
@@ -130,7 +130,7 @@ def class_names_of(participant: Participant) -> tuple[str, ...]:
 
 
 def _mapped(participant: Participant, names: Iterable[str]) -> tuple[str, ...]:
-    """What a federation calls these classes, each once; by names."""
+    """The federation's names of these classes, each once."""
     return tuple(sorted({participant.labels.get(name, name) for name in names}))
 
 
@@ -169,7 +169,7 @@ def _from_source(
 def _own_pictures(
     participant: Participant, config: DataConfig, count: int
 ) -> tuple[Rows, list[str] | None]:
-    """The participant's rows of a data set, and to whom each belongs if that is to be kept."""
+    """The participant's rows of a data set, and the group of each if groups stay together."""
     table = participant.table
     default = type(table)()
     for key, value in table:

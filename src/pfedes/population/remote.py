@@ -22,7 +22,7 @@ ALWAYS = {"classes", "channels", "mean", "std"}
 
 
 class RemotePopulation(Population):
-    """What a coordinator has of the participants: their names, and the terms they agreed on."""
+    """The participants as a coordinator knows them: their names and the terms."""
 
     is_here = False
 

@@ -77,7 +77,7 @@ class Simulation:
         )
 
     def mechanism(self, key: Callable[[str], bytes] | None = None, run: str = "") -> Mechanism:
-        """What `[privacy]` does to changes; keys that follow from the seed unless one is given."""
+        """The mechanism of `[privacy]`; its keys follow from the seed unless one is given."""
         key = key or reproducible_key(self.streams)
         return Mechanism(self.config.privacy, self.config.train.min_uploads, key, run)
 

@@ -40,7 +40,7 @@ class Release(Section):
 
 
 class Budget:
-    """What every client has spent, and what is left."""
+    """The privacy loss of every client, and what is left."""
 
     def __init__(self, config: PrivacyConfig, releases: Iterable[Release] = ()) -> None:
         self.config = config
@@ -102,7 +102,7 @@ class Budget:
         return Counter(self._spent.get(client, Counter()))
 
     def summary(self, clients: Collection[str], numbers: int, uploads: int) -> dict[str, Any]:
-        """What `summary.json` says of it."""
+        """The fields of `summary.json`."""
         config = self.config
         names = sorted(clients)
         return {
@@ -133,7 +133,7 @@ def ratio(config: PrivacyConfig, numbers: int, uploads: int) -> float:
 
 @dataclass(frozen=True)
 class Prospect:
-    """What a run will cost its clients, known before its first round."""
+    """The privacy cost of a run for its clients, known before its first round."""
 
     config: PrivacyConfig
     releases: int  # of each client, if none fails

@@ -80,7 +80,7 @@ class PrivacyConfig(Section):
         return "alike" if self.noisy else "by samples"
 
     def settled(self, releases: int) -> Self:
-        """With the noise fixed by which so many releases cost a client at most epsilon."""
+        """Fixes the noise so that this many releases cost a client at most epsilon."""
         if not self.noisy or self.noise:
             return self
         noise = noise_for(self.epsilon, releases, self.delta)

@@ -30,7 +30,7 @@ SMALLER = 1 - 2**-20
 
 
 def change_of(upload: Mapping[str, Tensor], download: Mapping[str, Tensor]) -> Real:
-    """By what an upload differs from its download."""
+    """The difference between an upload and its download."""
     return flat(upload) - flat(download)
 
 
@@ -60,7 +60,7 @@ def squared_norm(whole: Whole) -> int:
 
 
 def decoded(whole: Whole, clip: float, divisor: float = 1.0) -> Real:
-    """What a sum of encoded changes is as a change, divided."""
+    """Decodes a sum of encoded changes, and divides it."""
     return whole.astype(np.float64) * (clip / ONE) / divisor
 
 

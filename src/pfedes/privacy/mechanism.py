@@ -31,7 +31,7 @@ MOST_DEVIATIONS = 4  # of the noise in a sum, by its length: more is as good as 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What `[privacy]` does to changes, for whoever holds the key of the noise."""
+    """Applies `[privacy]` to changes, for the owner of the key of the noise."""
 
     config: PrivacyConfig
     least_uploads: int  # a round with fewer has failed
@@ -40,7 +40,7 @@ class Mechanism:
 
     @property
     def own_variance(self) -> int:
-        """Of the noise that each client adds to its own change, in squared units; 0 = none."""
+        """The variance of each client's noise on its own change, in squared units; 0 = none."""
         match self.config.mode:
             case "local":
                 return variance_of(self.config.noise)
@@ -53,7 +53,7 @@ class Mechanism:
 
     @property
     def server_variance(self) -> int:
-        """Of the noise that the server adds to the sum."""
+        """The variance of the noise that the server adds to the sum."""
         return variance_of(self.config.noise) if self.config.mode == "central" else 0
 
     def contribution(
@@ -67,7 +67,7 @@ class Mechanism:
     def noised(
         self, client: str, round: int, upload: Mapping[str, Tensor], download: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """What a client sends in mode local: the download, moved by its contribution."""
+        """The upload in mode local: the download, moved by the client's noisy change."""
         change = decoded(self.contribution(client, round, upload, download), self.config.clip)
         moved = moved_by(download, change)
         return {name: moved[name] for name in upload}
@@ -80,7 +80,7 @@ class Mechanism:
         download: Mapping[str, Tensor],
         samples: int,
     ) -> Whole:
-        """What a client adds to a secure sum: its clipped change, with its part of the noise.
+        """A client's summand in a secure sum: its clipped change, with its part of the noise.
 
         Without noise it counts by its samples, whose number is the last one.
         """
@@ -106,7 +106,7 @@ class Mechanism:
         return decoded(change, self.config.clip, weight)
 
     def clipped(self, upload: Mapping[str, Tensor], download: Mapping[str, Tensor]) -> Whole:
-        """What a change adds to the sum in mode central."""
+        """The clipped change that is added to the sum in mode central."""
         return encoded(change_of(upload, download), self.config.clip)
 
     def mean(self, changes: Mapping[str, Whole], round: int) -> Real:
@@ -124,7 +124,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class SimulatedPrivacy:
-    """What clients of a simulation do: their noise follows from the seed, the run counts it."""
+    """The clients' part in a simulation: noise follows from the seed, and the run counts it."""
 
     mechanism: Mechanism
 
@@ -139,12 +139,12 @@ class SimulatedPrivacy:
         upload: dict[str, Tensor],
         download: Mapping[str, Tensor],
     ) -> dict[str, Tensor]:
-        """What a client sends instead of its upload; the same in every run of the same."""
+        """The noisy upload that a client sends; equal runs send equal ones."""
         return self.mechanism.noised(client, round, upload, download)
 
 
 def reproducible_key(streams: Streams) -> Callable[[str], bytes]:
-    """Keys that follow from the seed, for simulations: such noise protects nobody."""
+    """Keys that follow from the seed, for simulations: such noise protects no data."""
 
     def key(whose: str) -> bytes:
         return streams.number("noise", client=whose).to_bytes(KEY_BYTES, "big")

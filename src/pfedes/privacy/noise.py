@@ -28,7 +28,7 @@ PURPOSE = "pfedes-noise-1"
 
 
 def kept_key(path: Path, *, released: bool) -> bytes:
-    """The secret of somebody's noise, made before the first release; never sent anywhere."""
+    """The secret key of the noise, made before the first release; never sent."""
     if not path.exists():
         if released:
             raise DamageError(f"{path} is gone: no further round can be accounted for")

@@ -46,9 +46,9 @@ class OwnPrivacy:
             self._check_next(client, run)
 
     def _check_next(self, client: str, run: str) -> None:
-        """What a kit promises is the loss in one run.
+        """Refuses a release that exceeds the kit's epsilon for a run.
 
-        Where the participant's own noise keeps that promise nobody else needs to be believed.
+        With the participant's own noise, no other party has to be trusted for that.
         """
         if self.config.mode in ("local", "distributed"):
             self._check_promise(client, run)
@@ -75,7 +75,7 @@ class OwnPrivacy:
         upload: dict[str, Tensor],
         download: Mapping[str, Tensor],
     ) -> dict[str, Tensor]:
-        """What the participant sends instead of its upload; accounted for before it is returned."""
+        """The noisy upload that the participant sends; it is recorded before it is returned."""
         if not self.config.noisy:
             return upload
         mechanism = self.mechanism(run)
@@ -116,7 +116,7 @@ class OwnPrivacy:
             )
 
     def mechanism(self, run: str) -> Mechanism:
-        """What is done to changes in a run, with the participant's own noise."""
+        """The mechanism of a run, with the participant's own noise."""
         return Mechanism(self.config, self.least_uploads, self._key, run)
 
     def _budget(self) -> Budget:

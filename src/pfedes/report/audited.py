@@ -28,7 +28,7 @@ class Audited:
 
 
 def audited(run: "Run") -> Audited | None:
-    """What audit.json beside the run says; None if there is none."""
+    """The content of a run's audit.json for the report; None without the file."""
     try:
         audit = read_audit(run.directory, run.manifest.run)
     except PfedesError as error:

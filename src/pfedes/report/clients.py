@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of the test accuracies of all clients."""
+    """The spread of the test accuracies of all clients."""
 
     worst: float
     tenth: float  # a tenth of the clients is no better

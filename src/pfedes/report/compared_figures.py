@@ -30,7 +30,7 @@ from pfedes.results.summary import Row
 
 @dataclass(frozen=True)
 class Curve:
-    """What a figure draws of one method: one row of accuracies for each run, from round 0 on."""
+    """The data of one method in a figure: a row of accuracies for each run, from round 0 on."""
 
     label: str
     style: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Curve:
 
 
 def curve_of(label: str, style: Mapping[str, Any], runs: Sequence[Run]) -> Curve:
-    """Of runs that differ in their seeds, up to the last round that all of them have."""
+    """The curve of runs with different seeds, up to the last round that all of them have."""
     length = min(len(run.rounds) for run in runs)
     accuracy, floats, flops = [], [], []
     for run in runs:
@@ -83,7 +83,7 @@ def compared_accuracy_figure(curves: Sequence[Curve]) -> Figure:
 
 
 def compared_costs_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean accuracy over the floats sent; who sends none is a level line at its last accuracy."""
+    """Mean accuracy over the floats sent; without any, a level line at the last accuracy."""
     return _over_costs(
         [(curve, curve.floats) for curve in curves], "floats sent, both directions", "sends none"
     )

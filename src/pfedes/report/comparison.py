@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def validation(self) -> float:
-        """Of the best round, mean over runs; 0 where nothing was validated."""
+        """Validation of the best round, mean over runs; 0 where nothing was validated."""
         return statistics.fmean(run.manifest.best_validation or 0 for run in self.runs)
 
     @property

@@ -99,7 +99,7 @@ def _side_by_side(pictures: Pictures, gap: int) -> Pictures:
 
 
 def _present_state(run: "Run") -> tuple[int, State]:
-    """What the server holds; a run that continues may have removed what it held when opened."""
+    """The present state of the server; a run that continues may have removed the earlier one."""
     try:
         return run.manifest.round, run.store.server_state(run.manifest)
     except DamageError:

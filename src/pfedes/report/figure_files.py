@@ -17,7 +17,7 @@ DATELESS: dict[str, dict[str, Any]] = {
 
 
 def drawn(figure: Figure, kind: str) -> bytes:
-    """What a file of that kind is to hold."""
+    """The bytes of a file of that kind."""
     target = io.BytesIO()
     with mpl.rc_context(STYLE):  # some of it counts only now
         figure.savefig(target, format=kind, **DATELESS[kind])

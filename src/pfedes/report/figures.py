@@ -209,7 +209,7 @@ def accuracy_over_rounds(axes: Axes) -> None:
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """Where it covers no line, however many there are."""
+    """Puts the legend above the axes, where it covers no line."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels)) <= 24 else 1
     legend = figure.legend(

@@ -12,7 +12,7 @@ from pfedes.store.lock import in_turn_at
 def result_files(
     run: Run, simulation: Simulation | None = None, *, report: bool = True
 ) -> dict[str, bytes]:
-    """What `summary.json` and, if wanted, `report.html` are to hold.
+    """The content of `summary.json` and, if wanted, of `report.html`.
 
     Give the run's simulation if you have it; otherwise it is built from the configuration.
     """
@@ -31,7 +31,7 @@ def write_results(run: Run, simulation: Simulation | None = None, *, report: boo
 
     Args:
         run: The run.
-        simulation: The run's data and clients, if they are at hand; else they are loaded.
+        simulation: The run's data and clients, if they are loaded already.
         report: Whether to write `report.html`.
     """
     publish_results(run, result_files(run, simulation, report=report))

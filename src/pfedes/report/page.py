@@ -90,7 +90,7 @@ def _accuracy_pictures(run: "Run", summary: Mapping[str, Any]) -> tuple[str, str
 
 
 def _simulation_of(run: "Run") -> "tuple[Simulation | None, str]":
-    """What the run was about, from its data or what it kept of it; else why it is not known."""
+    """The run's simulation, from its data or the stored part of it; else why there is none."""
     try:
         simulation = run.simulation
         if run.environment["data"] != simulation.population.digest:
@@ -116,7 +116,7 @@ def _stored(run: "Run") -> "Simulation | None":
 
 
 def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, str]]:
-    """What was run, in a few lines."""
+    """The facts of the run, in a few lines."""
     config = run.config
     own = config.method.model_dump(exclude={"name"})
     said = (f"{key} = {value}" for key, value in own.items() if value != "")
@@ -166,7 +166,7 @@ def _facts(run: "Run", simulation: "Simulation | None") -> Iterator[tuple[str, s
 
 
 def _results(summary: Mapping[str, Any], metric: Metric) -> Iterator[tuple[str, str]]:
-    """What came of it. The best round is chosen by validation, never by test."""
+    """The results. The best round is chosen by validation, never by test."""
     yield "before training", percent(summary["initial_accuracy"])
     yield f"after round {summary['rounds']}", percent(summary["mean_accuracy"])
     if summary["best_round"] is not None:
@@ -193,7 +193,7 @@ def _results(summary: Mapping[str, Any], metric: Metric) -> Iterator[tuple[str, 
 
 
 def _privacy(run: "Run", summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What releases have cost clients; nothing where none has noise."""
+    """The cost of releases for clients; empty without noise."""
     summed = list(secure_sum_facts(run.config.privacy, elsewhere=run.store.is_elsewhere))
     if "privacy" not in summary:
         return summed
@@ -237,7 +237,7 @@ def _partition_words(settings: Mapping[str, Any]) -> str:
 
 
 def _round_grid(run: "Run") -> Grid:
-    """What each round cost and brought, the latest rounds of many."""
+    """Accuracy and costs of each round, the latest rounds of many."""
     keys = ("floats_down", "floats_up", "metadata_up")
     server_trains = any("flops_server" in row for row in run.rounds)
     rows = [
@@ -269,7 +269,7 @@ def _round_grid(run: "Run") -> Grid:
 
 
 def _trouble(summary: Mapping[str, Any]) -> Grid | None:
-    """What failed or was turned away, the latest first; None if nothing was."""
+    """Failures and rejected uploads, the latest first; None without any."""
     events = [
         (event["round"], event["client"], what, event["reason"])
         for key, what in (

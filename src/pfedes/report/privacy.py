@@ -37,7 +37,7 @@ def privacy_facts(
 
 
 def secure_sum_facts(privacy: PrivacyConfig, *, elsewhere: bool) -> Iterator[tuple[str, str]]:
-    """What the server saw of changes, if it saw sums of them alone."""
+    """Facts of a secure sum: the server saw only sums of changes."""
     if not privacy.secure_sum:
         return
     if not elsewhere:

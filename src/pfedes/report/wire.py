@@ -47,7 +47,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was counted in the rows of all rounds, for each task."""
+    """The counts in the rows of all rounds, for each task."""
 
     tasks: int
     replies: int
@@ -98,7 +98,7 @@ def wire_report(run: "Run", simulation: "Simulation") -> WireReport:
 
 
 def _untold(card: Card) -> Iterator[str]:
-    """What is not on a card, nor follows from what is."""
+    """The facts that are neither on a card nor follow from it."""
     if not is_on(card, "parameters"):
         yield SECRET
         yield OF_A_CARD["parameters"]

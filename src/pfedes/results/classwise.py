@@ -12,7 +12,7 @@ MOST_NAMED = 4  # clients in one line
 
 
 class MeasuredRun(Protocol):
-    """What is taken from a run."""
+    """The part of a run that is used here."""
 
     manifest: Manifest
 
@@ -26,14 +26,14 @@ def class_name(label: int, names: Sequence[str]) -> str:
 
 
 def one_class_words(tally: Tally | None, names: Sequence[str]) -> str:
-    """That a model names one class only, and which; '' for all others."""
+    """A remark on a model that predicts one class only; '' for all others."""
     if tally is None or (label := tally.only_class) is None:
         return ""
     return f"predicts one class only, {class_name(label, names)}"
 
 
 def untested_words(tally: Tally | None, names: Sequence[str]) -> str:
-    """That test samples of one class cannot show what a model knows; '' where there are others."""
+    """A remark on test samples of one class only; '' if there are several classes."""
     if tally is None or len(tally.held) != 1:
         return ""
     (label,) = tally.held
@@ -51,7 +51,7 @@ def mean_measures(summary: dict[str, float | None]) -> str:
 
 
 def rows_of(scores: Scores, names: Sequence[str]) -> dict[str, str]:
-    """What stands below an accuracy in a table of one model's facts."""
+    """The rows below an accuracy in a table of one model's facts."""
     if scores.test is None:
         return {}
     rows = {"class by class": other_measures(scores)}

@@ -18,7 +18,7 @@ from pfedes.store.manifest import Manifest
 
 
 class Closed(Protocol):
-    """What is taken from a run, which shows itself by what is here."""
+    """The part of a run that is used here."""
 
     directory: Path
     config: Config
@@ -41,7 +41,7 @@ BESIDE_NAMES = 62  # letters of a line of 80 that the names of rows leave
 
 
 def closing_rows(run: Closed) -> dict[str, str]:
-    """What came of a run and what it cost, each with its name."""
+    """The results and costs of a run, each with its name."""
     summary = run.summary
     best = f"{percent(summary['best_accuracy'])} (round {summary['best_round']}, {_chosen_by(run)})"
     rows = {
@@ -87,7 +87,7 @@ def _chosen_by(run: Closed) -> str:
 
 
 def class_by_class(run: Closed, summary: Row) -> dict[str, str]:
-    """What the accuracy does not say; nothing of runs that did not record it."""
+    """Measures class by class; empty for runs that did not record them."""
     if (baseline := summary["majority_baseline"]) is None:
         return {}
     rows = {

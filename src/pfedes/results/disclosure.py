@@ -86,7 +86,7 @@ class Private:
 
 
 def told_by(card: Card, metadata: Metadata = "all") -> tuple[str, ...]:
-    """What the server knows of a client before the first round, in words."""
+    """The facts that the server knows of a client before the first round, in words."""
     stays = {"samples"} if metadata != "all" else set()
     return tuple(text for key, text in OF_A_CARD.items() if key not in stays and is_on(card, key))
 
@@ -103,7 +103,7 @@ def is_on(card: Card, key: str) -> bool:
 def lists_of(
     card: Card, simulation: "Simulation", *, over_network: bool
 ) -> tuple[Direction, Direction]:
-    """What may travel to a client and from it; over a network, less may leave."""
+    """The lists of what may travel to a client and from it; over a network, less may leave."""
     ctx = simulation.context(1)
     down = simulation.method.allowed(card, ctx).down
     identity = dict.fromkeys(Task("", card.name, 1, 0, Payload()).identity(), "of the task")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sent:
-    """What left a client until the round its model is from."""
+    """The uploads of a client up to the round of its model."""
 
     told: tuple[str, ...]  # on its card, before the first round
     rounds: int  # that it answered
@@ -75,7 +75,7 @@ class Moment:
 def provenance_of(
     simulation: "Simulation", store: ClientStore, moment: Moment, client: Client, scores: Scores
 ) -> Provenance:
-    """What is known about the model that a client has at a moment."""
+    """The facts about a client's model at a certain round."""
     config, about, name = simulation.config, moment.about, client.name
     card = simulation.population.card(name, simulation.method.needs)
     return Provenance(

@@ -150,7 +150,7 @@ class Run:
         return f"<Run {self.directory}: {headline(self)}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the headline, the curve and the closing table."""
+        """The headline, the curve and the closing table as HTML, for notebooks."""
         return as_html(self)
 
     @cached_property
@@ -246,7 +246,7 @@ class Run:
 
     @cached_property
     def simulation(self) -> Simulation:
-        """What the configuration stands for: data, partition, architectures, method.
+        """The simulation of the configuration: data, partition, architectures, method.
 
         A StoreError if it was changed, or names code that must not be imported.
         """
@@ -400,7 +400,7 @@ class Run:
         return names[0]
 
     def _download(self, client: str, manifest: Manifest, simulation: Simulation) -> Payload:
-        """What the client would have been sent after a round."""
+        """The download that the client would have received after a round."""
         card = simulation.population.card(client, simulation.method.needs)
         card = replace(card, accepted=manifest.clients[client].version)
         state, ctx = self.store.server_state(manifest), simulation.context(manifest.round)

@@ -37,12 +37,12 @@ COUNTERS = ("floats_down", "floats_up", "bytes_down", "bytes_up", "metadata_down
 
 
 def mean_accuracy(scores: Iterable[Scores]) -> float | None:
-    """Unweighted over clients; None where nobody tells."""
+    """The unweighted mean over clients; None if no scores are known."""
     return _mean([score.accuracy for score in scores])
 
 
 def worst_first(manifest: Manifest) -> list[tuple[str, Standing]]:
-    """All clients by their accuracy; where nobody tells, by name."""
+    """All clients by accuracy; by name if no scores are known."""
 
     def key(item: tuple[str, Standing]) -> tuple[float, str]:
         name, standing = item
@@ -52,7 +52,7 @@ def worst_first(manifest: Manifest) -> list[tuple[str, Standing]]:
 
 
 def mean_by(metric: Metric, scores: Iterable[Scores]) -> float | None:
-    """Of test, unweighted over the clients of which it is known."""
+    """A metric on test samples: the unweighted mean over the clients that have it."""
     return _mean([value for score in scores if (value := score.by(metric)) is not None])
 
 

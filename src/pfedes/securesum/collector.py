@@ -192,7 +192,7 @@ class Collector:
 
 
 def reopened(path: Path) -> Collector | None:
-    """What was sealed before the server ended; None if nothing was."""
+    """The sum that was sealed before the server ended; None if none was."""
     if not path.exists():
         return None
     try:

@@ -42,7 +42,7 @@ class Credential:
 
 
 def fingerprint(key: rsa.RSAPublicKey) -> str:
-    """What people compare: the same for all certificates of one key."""
+    """The fingerprint that people compare; equal for all certificates of one key."""
     data = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{sha256(data).hexdigest()}"
 
@@ -66,7 +66,7 @@ def sign_key(
 
 
 def check_credential(given: Credential, authority: x509.Certificate, run: str) -> str:
-    """The fingerprint of whoever signed a member's key; a RefusedError if it is not shown."""
+    """The fingerprint of the signer of a member's key; a RefusedError if it is not valid."""
     whose = f"the key of {given.name!r:.100}"
     public, name = _holder(given, authority)
     if name != given.name:

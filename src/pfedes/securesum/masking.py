@@ -40,7 +40,7 @@ class Ready:
 
 
 def check_members(members: Sequence[Ready]) -> None:
-    """Refuses what is no list of members in the order of their names, nobody twice."""
+    """Refuses members that are not in the order of their names, or occur twice."""
     names = [member.name for member in members]
     if names != sorted(set(names)):
         raise WireError("the members of a sum must be in the order of their names, nobody twice")
@@ -91,7 +91,7 @@ def own_mask(seed: bytes, digest: bytes, size: int) -> Words:
 def masked(
     values: Integers, seed: bytes, place: int, secrets: Sequence[bytes | None], digest: bytes
 ) -> Integers:
-    """What a member sends: its values under its own mask and one for each other member.
+    """The masked values of a member: under its own mask and one for each other member.
 
     `secrets` are those with all members in their order, None at the member's own `place`.
     """

@@ -64,7 +64,7 @@ class ClientStore:
         return _parse_version(data, run, client, version, str(self.path(run, client, version)))
 
     def contents(self, run: str, client: str, version: int) -> bytes:
-        """The bytes of a version, whatever they are worth."""
+        """The bytes of a version, unchecked."""
         return read(self.path(run, client, version))
 
     def commit(self, version: Version) -> None:
@@ -84,7 +84,7 @@ class ClientStore:
         write_atomically(path, data)
 
     def put_attempt(self, run: str, client: str, version: int, attempt: str, data: bytes) -> None:
-        """Writes what is no version until whoever runs the rounds makes it one."""
+        """Writes an attempt, which becomes a version only when the driver adopts it."""
         path = self._attempt(run, client, version, attempt)
         self._make_home(path)
         write_atomically(path, data)

@@ -74,7 +74,7 @@ def in_turn_at(directory: Path) -> Iterator[None]:
 
 
 def hold_as_worker(state: Path) -> int:
-    """A shared lock for as long as this process lives: nobody resumes the run under its feet."""
+    """A shared lock while this process lives, so that no other process resumes the run."""
     with writing(state / "workers"):
         handle = private_handle(state / "workers", os.O_RDWR | os.O_CREAT)
     fcntl.flock(handle, fcntl.LOCK_SH)

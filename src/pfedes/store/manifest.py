@@ -25,7 +25,7 @@ MetricsFile = Literal["rounds.jsonl", "clients.jsonl", "privacy.jsonl"]
 
 
 class Standing(Section):
-    """Where a client stands: its accepted version and its current scores."""
+    """A client's standing: its accepted version and its current scores."""
 
     version: Round = 0
     digest: str = ""

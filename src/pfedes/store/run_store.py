@@ -107,7 +107,7 @@ class RunStore:
         return cls(directory)
 
     def kept_data(self) -> Payload | None:
-        """What the run stored of its data; None in a run that stored nothing of it."""
+        """The stored part of the run's data; None if the run stored nothing of it."""
         return read_payload(self.kept_path) if self.kept_path.exists() else None
 
     @property
@@ -115,7 +115,7 @@ class RunStore:
         return self.state / KEPT_DATA
 
     def environment(self) -> dict[str, Any]:
-        """What the run began on, and the digest of its data."""
+        """The versions with which the run began, and the digest of its data."""
         path = self.directory / "environment.json"
         found = parse_json(path, read(path))
         needed = {"data", "federation", "torch_build"}
@@ -289,7 +289,7 @@ class RunStore:
             progress(done, len(manifest.clients))
 
     def way_back(self) -> str:
-        """What to do about damage: the newest round that is intact, and how to go back to it."""
+        """The remedy for damage: the newest round that is intact, and how to go back to it."""
         for round in reversed(self.rounds()):
             try:
                 self.verify(round)
@@ -329,7 +329,7 @@ class RunStore:
             self._remove_manifest(later)
 
     def forget_unclaimed_answers(self) -> None:
-        """Removes what clients answered after the last round, which nobody will ask for."""
+        """Removes answers of clients after the last round, which are not needed any more."""
         last = self.manifest()
         for name in last.clients:
             newer = [v for v in self.clients.versions(last.run, name) if v > last.round]

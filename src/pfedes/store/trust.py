@@ -46,7 +46,7 @@ def code_of(config: Config, *, loads_data: bool = True) -> Names:
 
 
 def contacts_of(config: Config) -> Names:
-    """Where a run that continues would connect to: what answers there is as good as code."""
+    """The addresses to which a resumed run would connect: a peer there could run code."""
     runtime = config.runtime
     return {"runtime.cluster": runtime.cluster} if runtime.fleet == "cluster" else {}
 
@@ -102,7 +102,7 @@ def _run_directory_of(name: str, directory: Path) -> Path | None:
 
 
 def _recorded(run: str) -> Names:
-    """What was recorded, unless others could have written it."""
+    """The recorded names, unless other users could have written them."""
     try:
         place = _place(run)
         for path in (place.parent, place):

@@ -42,7 +42,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell: a run, or the line that says why not."""
+    """The outcome of a cell: a run, or the reason why there is none."""
 
     cell: Cell
     run: Run | None
@@ -60,7 +60,7 @@ Watcher = Callable[[Mapping[str, int], Sequence[Outcome]], None]
 
 
 class CellRunner(Protocol):
-    """Those who carry out cells."""
+    """Carries out cells."""
 
     @property
     def open(self) -> bool:
@@ -76,7 +76,7 @@ class CellRunner(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends whatever is under way."""
+        """Ends all running cells."""
         ...
 
 
@@ -88,7 +88,7 @@ def nth(cells: Sequence[Cell], number: int) -> Cell:
 
 
 def collected(cells: Sequence[Cell]) -> list[Outcome]:
-    """What has become of cells that others run, or ran."""
+    """The outcomes of cells that other processes run or ran."""
     return [
         outcome_of(cell)
         if cell.finished()

@@ -41,7 +41,7 @@ class CellResult:
 
 
 def request_of(cell: Cell) -> CellRequest:
-    """What carries out a cell, or the rest of it."""
+    """The request to carry out a cell, or the rest of it."""
     if (cell.directory / "state").is_dir():
         # What the run names is what this user names: that was compared before.
         remember(open_run(cell.directory).manifest.run, cell.config)

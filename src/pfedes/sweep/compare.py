@@ -59,7 +59,7 @@ def cells_of(config: Config, methods: Sequence[str], seeds: Sequence[int], out: 
 
 
 def candidates(config: Config, method: str) -> Iterator[tuple[Candidate, dict[str, Any]]]:
-    """What `[compare.METHOD]` asks for: a list where one value belongs is an axis of a grid."""
+    """The configurations of `[compare.METHOD]`: a list instead of a value is a grid's axis."""
     keys = config.compare.get(method, {})
     fields = method_class(method).Config.model_fields
     own = {field.alias or name for name, field in fields.items()}
@@ -104,7 +104,7 @@ class Result:
 
     @property
     def by_server(self) -> float | None:
-        """What the server computed, over seeds; None for methods that do not train there."""
+        """The server's FLOPs, over seeds; None for methods that do not train there."""
         spent = [summary.get("flops_server", 0) for summary in self.summaries]
         return statistics.fmean(spent) if any(spent) else None
 

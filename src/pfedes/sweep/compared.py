@@ -154,7 +154,7 @@ class Comparison:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the headline, the curves and the table."""
+        """The headline, the curves and the table as HTML, for notebooks."""
         parts = [f"<p><b>{html.escape(self.headline)}</b></p>"]
         if curves := self._curves():
             from pfedes.report.compared_figures import compared_accuracy_figure

@@ -72,7 +72,7 @@ class ChildProcess:
             print(request_of(cell).to_line(), file=self._process.stdin, flush=True)
 
     def poll(self) -> Outcome | None:
-        """What became of the cell, once it is known."""
+        """The outcome of the cell, once it is known."""
         if self.cell is None or self._process is None or self._process.stdout is None:
             return None
         if not select.select([self._process.stdout], [], [], 0)[0]:
@@ -88,7 +88,7 @@ class ChildProcess:
         return Outcome(cell, None, result.reason, result.failed)
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process."""
         self.closed = True
         self._end()
 

@@ -46,7 +46,7 @@ NOTHING: tuple[Cell, ...] = (("-", None),) * (len(COLUMNS) - 2)
 
 @dataclass(frozen=True)
 class PageView:
-    """What the page shows of one run, or the line that says why there is nothing to show."""
+    """The view of one run on the page, or the reason why there is none."""
 
     cells: tuple[Cell, ...]  # of COLUMNS, without the first two
     progress: tuple[int, int] = (0, 0)
@@ -74,7 +74,7 @@ def not_begun() -> PageView:
 
 
 def view_of(run: Run) -> PageView:
-    """What there is to see of a run. A StoreError if its rows are damaged."""
+    """The view of a run. A StoreError if its rows are damaged."""
     with run.reading_rows():
         return _view_of(run)
 

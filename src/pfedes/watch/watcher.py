@@ -53,7 +53,7 @@ class WatchedEntry:
 
 
 class Watcher:
-    """All entries, each replaced as a whole: whoever looks at them needs no lock."""
+    """Holds all entries. Each is replaced as a whole, so that readers need no lock."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = list(directories)
@@ -124,7 +124,7 @@ class Watcher:
         )
 
     def under_way(self, id: str) -> str:
-        """What is known of the round that has not been committed yet."""
+        """A line on the round that is not committed yet."""
         entry = self.entries.get(id)
         if entry is None or entry.view.problem or entry.state(time.time()) != "at work":
             return ""

@@ -55,7 +55,7 @@ def folder_recipe(path: Path, size: int, channels: int, progress: Progress) -> R
 
 
 def about_pictures(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
-    """What PATH/metadata.csv says of each picture, in the order in which pictures are read."""
+    """The rows of PATH/metadata.csv, in the order in which pictures are read."""
     file = path / METADATA
     try:
         table = read_csv(file)
@@ -99,7 +99,7 @@ def _pictures(path: Path) -> tuple[list[str], list[list[tuple[Path, int]]]]:
 
 
 def _roots(path: Path) -> list[Path]:
-    """Where the folders of classes are: those of training first."""
+    """The directories with the folders of classes, that of training first."""
     names = _folders(path)
     if set(PARTS) <= names:
         if unused := names - set(PARTS):

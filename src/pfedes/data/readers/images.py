@@ -52,7 +52,7 @@ def as_array(image: Image.Image, size: int | tuple[int, int], channels: int = 3)
 
 
 def _with_bytes(image: Image.Image, kind: str | None) -> Image.Image:
-    """Of 16 bits the upper 8, as Pillow does with colours; grey ones it would cut off at 255."""
+    """Keeps the upper 8 of 16 bits, as Pillow does for colours; it would cut grey off at 255."""
     # A PGM or PNG of 16 bits may have been widened. Other numbers have no agreed white, and one
     # found in each picture would make them of different brightness.
     if image.mode == "F" or (image.mode == "I" and kind not in ("PNG", "PPM")):
@@ -100,7 +100,7 @@ def pictures_below(place: Path) -> list[Path]:
 
 
 def is_folder(place: Path) -> bool:
-    """What cannot even be looked at is none: who opens it will say why."""
+    """Whether it is a folder; False if it cannot be accessed: opening it will say why."""
     try:
         return place.is_dir()
     except OSError:

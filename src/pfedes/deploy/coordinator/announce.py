@@ -12,7 +12,7 @@ FIRST = 30.0  # seconds of silence after which it names those it waits for; then
 
 
 class Announcer:
-    """Says a line for each round that is committed, and who keeps a round waiting."""
+    """Prints a line for each committed round, and the participants that a round waits for."""
 
     def __init__(self, layout: Layout, say: Callable[[str], None]) -> None:
         self.layout = layout

@@ -92,7 +92,7 @@ class Coordinator(Controller):  # type: ignore[misc]  # FLARE has no types
     def _ask(
         self, fl_ctx: FLContext, abort: Signal, messages: Mapping[str, Payload], timeout: int
     ) -> Iterator[Answered]:
-        """What sites answer to their messages, as it comes; a text says why one does not."""
+        """Yields the answers of sites as they come; a text says why a site does not answer."""
         answers: Queue[Answered] = Queue()
         assert self._fleet is not None, "only the fleet asks"
         revoked = self._revoked()

@@ -26,10 +26,10 @@ MOST_TENSORS, LONGEST_NAME = 10_000, 300  # of a model, where a method needs the
 
 
 class Enrolment:
-    """Examines who wants to take part in a run, or to take part again."""
+    """Checks participants that want to take part in a run, or to take part again."""
 
     def __init__(self, simulation: Simulation, enrolled: Mapping[str, Card]) -> None:
-        """`enrolled` are the cards of those who took part before, which cannot change."""
+        """`enrolled` are the cards of earlier participants, which cannot change."""
         self._simulation = simulation
         self._needs = simulation.method.needs
         terms = simulation.config.federation
@@ -37,7 +37,7 @@ class Enrolment:
         self._enrolled = enrolled
 
     def check_versions(self, site: str, meta: Mapping[str, Any]) -> None:
-        """Refuses who runs an incompatible version; a WireError says which."""
+        """Refuses a participant with an incompatible version, by a WireError."""
         for note in check_versions(within("up/", meta), site):
             log.warning("%s", note)
 

@@ -175,7 +175,7 @@ class FlareFleet:
     def _ask_members(
         self, messages: Mapping[str, Payload], expected: WireSpec
     ) -> Iterator[tuple[str, Payload]]:
-        """What members of a sum answer; who answers something else is as good as silent."""
+        """Yields the answers of members of a sum; any other answer counts as none."""
         asked = {name: message for name, message in messages.items() if name in self.reachable}
         self._expected = dict.fromkeys(asked, expected)
         for site, message in self._ask(asked, self._timeout):
@@ -203,7 +203,7 @@ class FlareFleet:
         """Sites end with the job."""
 
     def select(self, names: Sequence[str], count: int, rng: np.random.Generator) -> Iterable[str]:
-        """As in a simulation, of those who can be reached and are not paused."""
+        """Selects as in a simulation, from participants that can be reached and are not paused."""
         run = begun(self._layout)
         if run is not None and (sealed := self._sums.selected(run.manifest.run, self.next)):
             return sealed
@@ -218,7 +218,7 @@ class FlareFleet:
         return uniform(there, min(count, len(there)), rng)
 
     def take_leave(self, run: Run) -> Iterator[str]:
-        """Tells everybody their accepted version, and what their model needs; who has heard it."""
+        """Sends all their accepted version and what their model needs; returns who received it."""
         simulation, manifest = run.simulation, run.manifest
         method, ctx = simulation.method, simulation.context(manifest.round)
         state = run.store.server_state(manifest)
@@ -294,9 +294,9 @@ class FlareFleet:
 
 
 def _said(site: str, message: Payload, classes: int) -> Reply | Failure | Scored:
-    """What a site says: it may be anything, and then it is that site's failure.
+    """The answer of a site. If it is not valid, it becomes a failure of that site.
 
-    `classes` is of how many it may bring measures; 0 = nobody asked for any.
+    `classes` is the number of classes in measures; 0 = no measures were requested.
     """
     try:
         if MEASURES in message.meta and not classes:
@@ -320,7 +320,7 @@ def _beside_the_point(site: str) -> Failure:
 
 
 class _Boundary(Listener):
-    """Lets in between two rounds who can come now; for who needs another job, ends this one."""
+    """Admits participants between two rounds; ends the job if one needs another job."""
 
     def __init__(self, layout: Layout, fleet: FlareFleet) -> None:
         self.layout = layout
@@ -345,7 +345,7 @@ def begun(layout: Layout) -> Run | None:
 
 
 def is_finished(run: Run, config: Config) -> bool:
-    """By the federation's own configuration: more rounds may be asked for than the run knows."""
+    """Whether all rounds of the federation's configuration are done; the run may know fewer."""
     ends = run.manifest.ends(config.train.rounds, config.train.patience)
     return ends or run.ended_by_budget
 

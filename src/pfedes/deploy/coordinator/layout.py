@@ -60,14 +60,14 @@ class Presence:
 
 
 class Awaited(Section):
-    """Who has not answered yet in a round."""
+    """The participants that have not answered yet in a round."""
 
     round: int
     sites: list[str]
 
 
 class Ended(Section):
-    """By whose word a job ended."""
+    """The participants that ended a job."""
 
     job: str
     sites: list[str]
@@ -78,7 +78,7 @@ _REFUSED = TypeAdapter(dict[str, str])
 
 
 class Layout:
-    """Where everything of a federation is."""
+    """The paths of all files of a federation."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -103,7 +103,7 @@ class Layout:
         self._serving = directory / "serving.lock"
 
     def certificate(self, name: str) -> Path:
-        """Where a participant's present certificate is; in an older federation, in its kit."""
+        """The path of a participant's present certificate; in older federations, in its kit."""
         kept = self.certificates / f"{name}.crt"
         return kept if kept.exists() else self.kits / name / "participant.crt"
 
@@ -113,7 +113,7 @@ class Layout:
         return self.config.exists() or self.changing.exists()
 
     def served(self) -> AbstractContextManager[int]:
-        """For the one process that runs the server and submits jobs."""
+        """Locks the federation for the one process that runs the server and submits jobs."""
         return alone(self._serving, f"another 'pfedes serve' is at work in {self.directory}")
 
     def is_served(self) -> bool:
@@ -129,12 +129,12 @@ class Layout:
                 pass
 
     def write_awaited(self, round: int, sites: Collection[str]) -> None:
-        """Says who has not answered yet, for the process that tells people."""
+        """Writes which participants have not answered yet, for the process that prints it."""
         tree = {"round": round, "sites": sorted(sites)}
         write_atomically(self.awaited_file, json.dumps(tree).encode())
 
     def awaited(self) -> tuple[int, list[str]]:
-        """The round that is under way, and who has not answered yet."""
+        """The present round, and the participants that have not answered yet."""
         found = read_as(_AWAITED, self.awaited_file, Awaited(round=0, sites=[]))
         return found.round, found.sites
 
@@ -154,15 +154,15 @@ class Layout:
         return read_as(_REFUSED, self._refused, {})
 
     def write_ended(self, job: str, sites: Collection[str]) -> None:
-        """By whose word a job ends, for the process that gives strikes."""
+        """Writes which participants ended a job, for the process that gives strikes."""
         tree = {"job": job, "sites": list(sites)}
         write_atomically(self._ended, json.dumps(tree).encode())
 
     def ended(self) -> tuple[str, list[str]]:
-        """The last job that ended by somebody's word, and by whose."""
+        """The last job that participants ended, and their names."""
         found = read_as(_ENDED, self._ended, Ended(job="", sites=[]))
         return found.job, found.sites
 
     def write_trouble(self, text: str) -> None:
-        """What ended a job, for the process that submits jobs."""
+        """Writes what ended a job, for the process that submits jobs."""
         write_atomically(self.trouble, f"{text}\n".encode(errors="replace"))

@@ -53,9 +53,9 @@ def provision(layout: Layout, config: Config) -> list[str]:
 
 
 def provide(layout: Layout, config: Config, name: str, request: Request | None = None) -> Path:
-    """A kit for one who was asked for by name, whether or not there was one before.
+    """Makes a kit for the named participant, whether or not there was one before.
 
-    With a request it has no key, and a certificate for the one that only the participant has.
+    With a request the kit has no key, but a certificate for the participant's own key.
     """
     kit = layout.kits / name
     if request is not None or not kit.is_dir():
@@ -65,13 +65,13 @@ def provide(layout: Layout, config: Config, name: str, request: Request | None =
 
 
 def issued(layout: Layout) -> dict[str, str]:
-    """Everybody for whom a kit was made, and whether they were listed or admitted."""
+    """All participants for whom a kit was made, and whether they were listed or admitted."""
     path = layout.provision / ISSUED
     return dict(parse_json(path, read(path))) if path.exists() else {}
 
 
 def forget_issued(layout: Layout, name: str) -> None:
-    """As if there had never been a kit for this name."""
+    """Forgets that there was a kit for this name."""
     _note_issued(layout, {other: how for other, how in issued(layout).items() if other != name})
 
 
@@ -84,7 +84,7 @@ def _note_issued(layout: Layout, people: Mapping[str, str]) -> None:
 def _make(
     layout: Layout, config: Config, names: Sequence[str], request: Request | None = None
 ) -> None:
-    """Whatever a place needs is in it before it appears there."""
+    """Makes the directories; each appears only when it is complete."""
     if layout.server.is_dir() and not layout.authority.exists():
         raise StoreError(
             f"{layout.provision} no longer holds the authority that signed the server's "
@@ -124,7 +124,7 @@ def update_authority(layout: Layout, change: Callable[[dict[str, Any]], None]) -
 
 
 def _forget_revoked(layout: Layout) -> None:
-    """FLARE would give somebody who was expelled the same key again."""
+    """Removes what FLARE keeps of an expelled participant: it would reuse the key."""
     revoked = read_revocations(layout.revoked)
 
     def forget(tree: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ def _forget_revoked(layout: Layout) -> None:
 
 @contextmanager
 def _provisioned(layout: Layout, config: Config) -> Iterator[Path]:
-    """Where FLARE has put what it made, keys and all; nothing of it stays there."""
+    """The directory in which FLARE put keys and other files; it is removed afterwards."""
     project = layout.provision / PROJECT
     with writing(layout.provision):
         layout.provision.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ def _org(name: str) -> str:
 
 
 def _keep(made: Path, place: Path, names: Sequence[str]) -> None:
-    """Of what FLARE made the files that are needed; it writes scripts and policies, too."""
+    """Copies the needed files of those that FLARE made; it also writes scripts and policies."""
     with replacing(place) as work:
         for name in names:
             (work / name).parent.mkdir(mode=OWNER_ONLY, exist_ok=True)

@@ -13,7 +13,7 @@ PATIENCE = 120.0  # seconds for those who were there before, after which the oth
 
 @dataclass(frozen=True)
 class Gathering:
-    """The sites for a job, or whom it waits for."""
+    """The sites of a job, or the participants that it waits for."""
 
     sites: list[str]
     missing: list[str]
@@ -26,11 +26,12 @@ class Gathering:
 
 
 def gather(layout: Layout, config: Config, connected: Collection[str], waited: float) -> Gathering:
-    """Before the first round the quorum, which is everybody unless said otherwise.
+    """Chooses the sites of the next job.
 
-    Later everybody who has taken part, for a while; then whoever is there, if they are a quorum.
-    After the last round those who have not heard how it ended. Who is paused for keeping the others
-    waiting is left out, unless they would be too few.
+    Before the first round it waits for the quorum, which is all participants by default. Later it
+    waits for a while for all that have taken part, then takes those that are connected if they are
+    a quorum. After the last round it takes those that have not received the result. Paused
+    participants are left out, unless too few would be left.
     """
     run, terms, there = begun(layout), config.federation, set(connected)
     wanted, quorum = set(terms.participants), terms.quorum

@@ -59,7 +59,7 @@ class SecureSums:
         return list(collector.names) if collector is not None and collector.run == run else []
 
     def replies(self, tasks: Sequence[Task]) -> list[Reply] | None:
-        """What was answered to these tasks before their sum was sealed; None if it was not."""
+        """The answers to these tasks if their sum was sealed; else None."""
         collector = self._sealed(tasks[0].round)
         if collector is None:
             return None

@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 
 def prepare(layout: Layout, config: Config) -> list[str]:
-    """The federation's directory, with kits for all who are named; the names of new ones."""
+    """Makes the federation's directory and kits for all participants; returns new names."""
     config = _without_revoked(layout, config)
     check_terms(config)
     Simulation(config)  # whatever is wrong with the terms is said before anything is made
@@ -104,7 +104,7 @@ class NoAnswerError(Exception):
 
 @contextmanager
 def _asking() -> Iterator[None]:
-    """Whatever FLARE raises, when its server is busy, gone or new, is one kind of error."""
+    """Turns whatever FLARE raises when its server is busy, gone or new into one error."""
     try:
         yield
     except PfedesError:  # ours: a place that cannot be written, a file that is damaged
@@ -255,14 +255,14 @@ class Serving:
         return run is not None and name not in untold(self.layout, run)
 
     def _strike_returned(self, there: Mapping[str, str]) -> None:
-        """The job must end to let in again who left it, and costs everybody time."""
+        """Gives a strike to a participant that left a job and came back, which ends the job."""
         in_job = self._presence.in_job if self._job else {}
         returned = {n: in_job[n] for n in in_job.keys() & there.keys() if there[n] != in_job[n]}
         for name, session in returned.items():
             self._strikes.give(name, "it left a job and came back", self._round(), session)
 
     def _strike_enders(self) -> None:
-        """Who says that its part of a job failed ends the job for everybody."""
+        """Gives a strike to participants whose part of a job failed, which ended the job."""
         job, names = self.layout.ended()
         for name in names if job == self._job else ():
             self._strikes.give(name, "its part of a job failed, which ended the job", self._round())

@@ -18,10 +18,10 @@ from pfedes.deploy.names import ADMIN
 
 
 def open_session(layout: Layout, config: Config, timeout: float) -> Session:
-    """A session with the server; whatever FLARE raises if it does not answer in time.
+    """Opens a session with the server; raises what FLARE raises if it does not answer in time.
 
-    From the federation's directory come certificates and a key: what FLARE is set to, which may
-    name classes, is written again.
+    Only certificates and a key come from the federation's directory. FLARE's settings, which may
+    name classes, are written again.
     """
     harden()
     place = TemporaryDirectory(prefix="pfedes-")

@@ -36,7 +36,7 @@ class Person:
 
     @property
     def note(self) -> str:
-        """What a coordinator should know about it."""
+        """A remark for the coordinator."""
         notes = [f"does not take part: {self.refused}"] if self.refused else []
         if self.strikes:
             pause = f", not asked before round {self.paused_until}" if self.paused_until else ""

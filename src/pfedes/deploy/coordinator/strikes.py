@@ -25,7 +25,7 @@ LONGEST_PAUSE = 63  # rounds
 
 
 class Strike(Section):
-    """What one participant has on its account."""
+    """The strikes and the pause of one participant."""
 
     count: int = 0
     why: str = ""  # the last one
@@ -39,7 +39,7 @@ class Strike(Section):
         return self.given <= round < self.until
 
     def struck(self, why: str, round: int, session: str = "") -> "Strike":
-        """With one strike more, for what happened in a round."""
+        """The account with one more strike, given in a round."""
         pause = min(2**self.count - 1, LONGEST_PAUSE)
         return Strike(
             count=self.count + 1,

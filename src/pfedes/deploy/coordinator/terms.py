@@ -35,7 +35,7 @@ def check_terms(config: Config) -> None:
 
 
 def with_norm(config: Config, before: Config | None = None) -> Config:
-    """With a bound on what an upload may change, unless the configuration names one.
+    """Adds a bound on the change of an upload, unless the configuration names one.
 
     An existing federation (`before`) keeps its own.
     """

@@ -46,7 +46,7 @@ DROPPED = (MessageHeaderKey.CONN_URL, MessageHeaderKey.SERVER_TRANSIT_REQUIRED)
 
 
 class GuardedCell(CoreCell):  # type: ignore[misc]  # FLARE has no types
-    """A cell that takes from each connection only what whoever is at its other end may send."""
+    """A cell that accepts from each connection only what its other end may send."""
 
     def process_message(
         self, endpoint: Endpoint, connection: Connection, app_id: int, message: Message
@@ -122,7 +122,7 @@ class GuardedCell(CoreCell):  # type: ignore[misc]  # FLARE has no types
         return "" if (channel, topic) in to else f"not allowed: {channel!r:.80} {topic!r:.80}"
 
     def _refuse(self, endpoint: Endpoint, message: Message, why: str) -> None:
-        """Says so in the log, and to whoever waits for an answer; never what is here."""
+        """Logs the refusal and answers the request; the answer reveals nothing."""
         seen: set[tuple[str, str]] = self.__dict__.setdefault("_logged", set())
         key = (endpoint.name, why)
         if key not in seen and len(seen) < MOST_LINES:

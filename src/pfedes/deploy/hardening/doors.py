@@ -25,7 +25,7 @@ Door = tuple[str, str]  # channel and topic of a request
 
 
 class ProcessKind(Enum):
-    """What a process is to the federation."""
+    """The kinds of processes in a federation."""
 
     SERVER = "server"
     SERVER_JOB = "server's job"
@@ -118,7 +118,7 @@ DOORS: dict[tuple[ProcessKind, ProcessKind], frozenset[Door]] = {
 
 
 def kind_of(name: str) -> ProcessKind | None:
-    """What an endpoint of this name is; None for a name that no process of ours has."""
+    """The kind of the endpoint of this name; None for a name that no process of ours has."""
     if is_valid_admin_client_name(name):
         return ProcessKind.ADMIN
     root, *job = name.split(".")

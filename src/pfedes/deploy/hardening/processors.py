@@ -114,7 +114,7 @@ def processors() -> list[RequestProcessor]:
 
 
 def job_meta(job: str, name: str) -> dict[str, Any]:
-    """What FLARE keeps about a job. As far as this site is concerned, nobody else takes part."""
+    """FLARE's record of a job. It names no other site."""
     return {
         JobMetaKey.JOB_ID.value: job,
         JobMetaKey.JOB_NAME.value: "pfedes",
@@ -132,13 +132,13 @@ def is_job(value: Any) -> bool:
 
 
 def refusal(why: str) -> Message:
-    """What was wrong stays here."""
+    """Refuses a request; the reason stays here."""
     log.warning("refused from the server: %s", why)
     return error_reply(REFUSED)
 
 
 def _foreign(body: Any) -> str:
-    """What in a deployed job is not ours; '' if all is."""
+    """The part of a deployed job that is not ours; '' if there is none."""
     if not isinstance(body, bytes) or len(body) > LARGEST:
         return "a job of another form"
     try:

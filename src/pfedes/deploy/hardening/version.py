@@ -8,7 +8,7 @@ SHOWN_FOR = "2.9.0"
 
 
 def check_version() -> None:
-    """Refuses every other version: it may answer messages that nobody has looked at."""
+    """Refuses every other version: it may answer messages that were not examined."""
     try:
         found = version("nvflare")
     except PackageNotFoundError:

@@ -9,7 +9,7 @@ from pfedes.methods.standalone import StandaloneConfig
 
 
 def trained_alone(seat: ParticipantState) -> Scores | None:
-    """How well the model does after as many rounds of the same local training, with nobody else."""
+    """The model's scores after as many rounds of the same local training alone."""
     config, method = seat.config, StandaloneConfig()
     rounds = seat.answered()
     changes = {"participation": 1.0, "min_uploads": 1, "patience": 0}

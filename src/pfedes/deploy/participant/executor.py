@@ -53,7 +53,7 @@ class Site(Executor):  # type: ignore[misc]  # FLARE has no types
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 
     def _seated(self, fl_ctx: FLContext) -> ParticipantHandler:
-        """The guest, once nobody else works in the participant's directory."""
+        """The guest, once no other process works in the participant's directory."""
         if self._guest is None:
             workspace = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))
             site = read_site(workspace)

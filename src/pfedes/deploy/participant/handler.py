@@ -242,7 +242,7 @@ class ParticipantHandler:
         return record.model_copy(update=heard).judged_by(self._metric)
 
     def _check_runs(self, run: str, record: ParticipantRecord) -> None:
-        """Of every run something is kept, also of one in which nothing is ever trained."""
+        """Refuses more runs than `limits.runs`: each leaves files, even without training."""
         known = {earlier.run for earlier in (*record.earlier, record) if earlier.run}
         known |= {answer.run for answer in self.seat.answers.all()}
         bound = at_most("runs", "runs", len(known | {run}), self.participant.limits.runs)
@@ -292,7 +292,7 @@ class ParticipantHandler:
         return answer
 
     def _tidy(self, task: Task) -> None:
-        """Of this run, the newest versions stay, with those that make a model one may ask for."""
+        """Removes old versions of this run, except those that a model still needs."""
         record, name = self.seat.record(), self.participant.name
         assert record is not None, "every task is learned from"
         versions = self.seat.clients.versions(task.run, name)
@@ -302,7 +302,7 @@ class ParticipantHandler:
         self.seat.clients.discard(task.run, name, set(versions) - kept)
 
     def _leaving(self, answer: Answer) -> Payload:
-        """What goes out: no log, and of a failure only its kind."""
+        """The message that leaves: without a log, and of a failure only its code."""
         if isinstance(answer, DiskError):
             log.error("%s", answer)
             answer = Failure(self.participant.name, "failed")
@@ -358,7 +358,7 @@ def _task(message: Payload) -> Task:
 
 
 def own_config(given: Mapping[str, Any], participant: Participant) -> Config:
-    """What a participant makes of a coordinator's configuration."""
+    """A participant's own configuration, from the coordinator's."""
     tree: dict[str, Any] = {key: value for key, value in given.items() if key in TAKEN}
     named = tree.get("method", {})
     if not isinstance(named, Mapping):
@@ -389,6 +389,6 @@ def _refuse_foreign(method: Mapping[str, Any], participant: Participant) -> None
 
 
 def _about() -> dict[str, Any]:
-    """What the participant runs on; the command stays out, and so does the machine."""
+    """The participant's versions; without the command and the machine."""
     kept = ("pfedes", "commit", "torch_build")
     return {key: value for key, value in environment().items() if key in kept}

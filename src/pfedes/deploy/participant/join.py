@@ -60,7 +60,7 @@ class Joining:
             again(lock, **{WAITING: self.waiting.model_dump_json()})
 
     def _about_sums(self) -> Iterator[str]:
-        """By what the others know this participant, and what its secure sums rest on."""
+        """Notes on the participant's fingerprint, and on what its secure sums rely on."""
         print = f"sha256:{parse_certificate(self.kit.certificate).key_id}"
         yield f"your fingerprint, for the others' [peers]: {print}"
         if self.kit.key is not None:

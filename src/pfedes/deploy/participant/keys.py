@@ -96,7 +96,7 @@ def sign(layout: Layout, organisation: str, request: Request) -> bytes:
 
 @dataclass(frozen=True)
 class Authority:
-    """The federation's authority: who has its key decides who takes part."""
+    """The federation's authority. The owner of its key decides who takes part."""
 
     certificate: x509.Certificate
     key: rsa.RSAPrivateKey

@@ -24,7 +24,7 @@ class SiteFiles:
 
 
 def key_of(participant: Participant) -> Path:
-    """Where a participant keeps a key that it made itself."""
+    """The path of a key that a participant made itself."""
     if not participant.state:
         raise ConfigError(f"{participant.name}: state = '...' must name a directory for its models")
     return Path(participant.state) / "site.key"

@@ -17,7 +17,7 @@ SEAT = "seat.json"
 
 
 class Measured(Section):
-    """A participant's model after a round: a version of its own, with what it was sent for that."""
+    """A participant's version after a round, with the download that its model needs."""
 
     round: int
     version: int
@@ -25,7 +25,7 @@ class Measured(Section):
 
 
 class ParticipantRecord(Section):
-    """Where a participant stands in a federation's run, as far as it was told."""
+    """A participant's status in a run, as far as it knows."""
 
     run: str = ""  # '' until there is one
     round: int = 0  # the last round that it knows of
@@ -43,7 +43,7 @@ class ParticipantRecord(Section):
 
     @property
     def scores(self) -> Scores | None:
-        """Of the model that the participant has by now."""
+        """Scores of the participant's present model."""
         if self.measured is not None and self.measured.round >= self.accepted:
             return self.measured.scores
         return self.after
@@ -64,7 +64,7 @@ class ParticipantRecord(Section):
 
 
 def read_record(directory: Path) -> ParticipantRecord | None:
-    """What is known in a participant's directory so far; None before the first task."""
+    """The record in a participant's directory; None before the first task."""
     path = directory / SEAT
     if not path.exists():
         return None

@@ -70,11 +70,11 @@ class ParticipantState:
 
     @property
     def config(self) -> Config:
-        """As it is written: nothing that it names is imported."""
+        """The stored configuration; nothing that it names is imported."""
         return stored_config(self.directory / "config.toml")
 
     def record(self) -> ParticipantRecord | None:
-        """What is known so far; None before the first task."""
+        """The record; None before the first task."""
         return read_record(self.directory)
 
     def write_record(self, record: ParticipantRecord) -> None:
@@ -106,7 +106,7 @@ class ParticipantState:
             remove(self._download(record.run, round))
 
     def last(self) -> Payload | None:
-        """What the server sent for the last answer; None before the first one."""
+        """The download of the last answer; None before the first one."""
         path = self.state / LAST
         return read_payload(path) if path.exists() else None
 

@@ -36,7 +36,7 @@ class Identity:
 
 
 def read_identity(workspace: Path) -> Identity:
-    """That of a site, from where `pfedes join` has put it."""
+    """The identity of a site, from the files of `pfedes join`."""
     startup = workspace / "startup"
     try:
         key = load_pem_private_key(read(startup / "client.key"), None)

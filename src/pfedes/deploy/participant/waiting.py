@@ -45,7 +45,7 @@ class Waiting(Section):
             self._stay(say, leave=leave)
 
     def endings(self, *, refuse: bool = False) -> list[str]:
-        """What of the kit ends soon; with `refuse`, what has ended is an error."""
+        """Warnings of certificates that expire soon; with `refuse`, expired ones are an error."""
         lines = []
         for whose, ends in self.ends.items():
             remedy = f"ask the coordinator for a new kit, by 'pfedes renew {self.name}'"

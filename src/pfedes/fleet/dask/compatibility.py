@@ -45,7 +45,7 @@ Precisions = Sequence[Precision]
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What decides whether a process computes the same as another."""
+    """The facts that decide whether two processes compute the same."""
 
     versions: dict[str, str]
     processor: str
@@ -58,7 +58,7 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class Probe:
-    """A file with a word in it that only its maker knows: who reads the word sees the directory."""
+    """A file with a random word: a worker that can read the word sees the directory."""
 
     path: str
     word: str
@@ -86,7 +86,7 @@ def probing(directory: Path | None) -> Iterator[Probe]:
 
 
 def facts_of_process(device: Device, threads: int, precisions: Precisions) -> NodeFacts:
-    """Of the process that asks."""
+    """The facts of this process."""
     canaries = " ".join(canary(device, threads, precision) for precision in precisions)
     return NodeFacts(_versions(), processor(), canaries)
 
@@ -94,7 +94,7 @@ def facts_of_process(device: Device, threads: int, precisions: Precisions) -> No
 def facts_of_worker(
     device: Device, threads: int, precisions: Precisions, probe: Probe
 ) -> NodeFacts:
-    """Of the worker that is asked."""
+    """The facts of the worker that runs this."""
     worker, ours = get_worker(), facts_of_process(device, threads, precisions)
     limit = worker.memory_manager.memory_limit
     free = psutil.virtual_memory().available

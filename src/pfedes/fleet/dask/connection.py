@@ -114,7 +114,7 @@ class Connection:
         self._client.subscribe_topic(topic, lambda event: hear(event[1]))
 
     def close(self) -> None:
-        """Cancels whatever is under way and leaves."""
+        """Cancels all calls and disconnects."""
         try:
             self._client.close(timeout=PATIENCE)
         except (OSError, TimeoutError) as error:

@@ -64,11 +64,11 @@ class Attempt(Generic[T]):
 
 
 class Work(ABC, Generic[T, R]):
-    """What kind of assignments these are."""
+    """The kind of assignments."""
 
     @abstractmethod
     def name(self, item: T) -> str:
-        """What to call it in messages."""
+        """Its name in messages."""
 
     @abstractmethod
     def choose(self, waiting: list[Assignment[T]], node: Node) -> int:
@@ -109,7 +109,7 @@ class Dispatch(Generic[T, R]):
 
     @property
     def flying(self) -> list[T]:
-        """What workers are at; a result that is only being put away occupies none of them."""
+        """The assignments that occupy workers; a result that is being stored occupies none."""
         flights = (flight for flight in self._flights if not flight.claimed)
         return list({id(f.assignment): f.assignment.item for f in flights}.values())
 

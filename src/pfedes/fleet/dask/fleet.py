@@ -205,7 +205,7 @@ class Tasks(Work[Task, Returned]):
         return await loop.run_in_executor(self.fleet.threads, partial(function, *arguments))
 
     def _versions(self, task: Task) -> tuple[int, ...]:
-        """What the client has, up to the version that the task starts from."""
+        """The client's versions, up to the one that the task starts from."""
         if task.base == 0:
             return ()
         versions = self.fleet.host.store.versions(task.run, task.client)
@@ -237,7 +237,7 @@ class Tasks(Work[Task, Returned]):
 
 
 def _for_workers(config: Config) -> Config:
-    """What a client's work depends on; where the driver has its certificates is its own affair."""
+    """The configuration for workers, without the paths of the driver's certificates."""
     runtime = RuntimeConfig(
         fleet="serial", device=config.runtime.device, threads=config.runtime.threads
     )

@@ -91,7 +91,7 @@ class Roster:
         self._nobody_since: float | None = None
 
     def gather(self) -> None:
-        """Waits until everybody who is there has been examined."""
+        """Waits until all present workers have been examined."""
         while not self._has_looked or any(e.promising for e in self._examined.values()):
             self.look()
             time.sleep(0.02)
@@ -103,7 +103,7 @@ class Roster:
             self.look()
 
     def look(self) -> None:
-        """Notices who has come, who has gone, and who has passed."""
+        """Updates which workers have joined, left, or passed the examination."""
         for address, examination in list(self._examined.items()):
             if examination.result.done():
                 del self._examined[address]
@@ -138,7 +138,7 @@ class Roster:
             self._begin(node.address, 1, returning=True)
 
     def expect_somebody(self) -> None:
-        """Says that nobody is left, once; raises a ClusterError when that has lasted too long."""
+        """Warns once that no worker is left; raises a ClusterError if that lasts too long."""
         if self.nodes or any(examination.promising for examination in self._examined.values()):
             return
         limit = self._runtime.wait_for_nodes

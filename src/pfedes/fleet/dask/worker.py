@@ -31,7 +31,7 @@ MOST_KEPT = 256 * 2**20  # bytes of client states that a worker remembers
 
 @dataclass(frozen=True)
 class NodeRun:
-    """What a worker must know of a run to answer for its clients."""
+    """The facts of a run that a worker needs to answer for its clients."""
 
     config: str
     data: str  # the digest of everybody's data
@@ -51,7 +51,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of an order: the answer, and where the new state is, if there is one."""
+    """The result of an order: the answer, and the place of the new state, if any."""
 
     message: bytes = b""
     version: Buffer | None = None  # it travels along, and is not copied for that
@@ -61,7 +61,7 @@ class Done:
 
 
 class NodeSession:
-    """Where one run's orders are worked on. A process has one at a time."""
+    """Carries out the orders of one run. A process has one session at a time."""
 
     def __init__(self, run: NodeRun) -> None:
         self.run = run
