@@ -198,9 +198,17 @@ def test_a_coordinators_federation_is_on_the_page(
     status = Status(True, 1, 4, False, people, [EVIL])
     monkeypatch.setattr("pfedes.deploy.coordinator.status.status_of", lambda _: status)
     place = tmp_path / "federation"
-    Federation(small(train__rounds=1), out=place / "run").run()
+    place.mkdir()
     (place / "federation.toml").write_text("")
     with serving(place) as address, Visit(browser, address, 390) as visit:
+        visit.page.get_by_text("federation: not begun").wait_for()
+        headings = visit.page.locator("#detail h3:visible")
+        assert headings.all_inner_texts() == ["Participants"]
+        assert not visit.page.locator("#curve").is_visible()
+        Federation(small(train__rounds=1), out=place / "run").run()
+        visit.page.get_by_text("federation: finished").wait_for()
+        assert "What is run" in headings.all_inner_texts()
+        assert visit.page.locator("#curve").is_visible()
         table = visit.page.locator("#people tbody")
         playwright.expect(table.locator("tr")).to_have_count(3, timeout=30_000)
         shown = [row.locator("th, td").all_inner_texts() for row in table.locator("tr").all()]

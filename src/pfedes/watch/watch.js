@@ -186,6 +186,9 @@ function updateDetail(detail) {
   byId("no-troubles").hidden = detail.troubles.length > 0;
   byId("troubles").parentElement.hidden = detail.troubles.length === 0;
   fill(byId("facts"), detail.facts);
+  // Before the first round, and of what cannot be read, there is nothing to show.
+  byId("standings").hidden = detail.clients.length === 0;
+  byId("about").hidden = detail.facts.length === 0;
   byId("federation").hidden = !detail.is_federation;
   fill(byId("people"), shown(detail.people));
   say(byId("server"), detail.server ? `The server ${detail.server}.` : "");
@@ -225,6 +228,7 @@ function draw() {
   }
   const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
   picture.append(...parts);
+  byId("curve").hidden = points.length === 0;
   const frame = byId("curve").firstElementChild;
   frame.replaceChildren(picture);
   const end = known.length ? `, now ${(100 * known[known.length - 1][1]).toFixed(2)} % after round ${last}` : "";
