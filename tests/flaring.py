@@ -58,13 +58,15 @@ def troubled(classes, shape):
 """
 
 
-def eventually(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+def eventually(
+    condition: Callable[[], Any], what: str, seconds: float = PATIENCE, every: float = 0.1
+) -> Any:
     """What a condition gives as soon as it gives something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
             return found
-        time.sleep(0.1)
+        time.sleep(every)
     raise AssertionError(f"waited for {seconds:.0f} s: {what}")
 
 

@@ -1,19 +1,24 @@
 """A federation with a secure sum, with real processes: as its simulation, and nobody's upload."""
 
-import base64
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
 from commands import process
-from flaring import NAMES, assert_same, simulated
+from flaring import NAMES, Ground, assert_same, eventually, kill, processes, simulated
 from pfedes import open_run
 from pfedes.core.protocol import SUMMAND
 from pfedes.deploy.participant.state import ParticipantState
-from pfedes.securesum.masking import Integers
 from running import rows
+from summing import forms_of
 
 ROUNDS = 2
 
@@ -91,10 +96,64 @@ def test_nothing_at_the_coordinator_holds_what_one_participant_has_learned(summe
             assert any(form in stored for form in forms)
 
 
-def forms_of(values: Integers) -> list[bytes]:
-    """Some of the numbers as bytes, in base64 wherever they begin in it, and as text."""
-    some = values[values != 0][:4]
-    raw = some.astype("<i8").tobytes()
-    encoded = [base64.b64encode(bytes(shift) + raw)[4 : -4 or None] for shift in range(3)]
-    large = max(some.tolist(), key=abs)
-    return [raw, raw.hex().encode(), *encoded, str(large).encode()]
+@pytest.mark.repeat
+def test_real_kills_lose_no_round_and_open_nothing_twice(summed: Path, tmp_path: Path) -> None:
+    """kill -9 of the server with a sealed sum, of one who has masked, and of one who has opened.
+
+    `test_secure_sum_federation.py` kills between any two steps, in one process. Here further jobs
+    of FLARE must start, and processes of participants.
+    """
+    ground = Ground(summed, summed.with_name("ground"))
+    try:
+        for name in NAMES:
+            ground.join(name)
+        eventually(lambda: all(map(ground.is_joined, NAMES)), "everybody joins")
+        ground.begin(train__rounds=4)
+        with ground.serving() as coordinator:
+            eventually((ground.layout.sums / "00001.json").exists, "a sealed sum", every=0.005)
+            kill("pfedes.deploy.hardening.job", "server", str(ground.layout.server))
+            kill("pfedes.deploy.process", "server", str(ground.layout.server))
+            eventually(lambda: account(ground, "cleo", 2), "cleo is ready")
+            with standing_still(ground, "cleo", 2):  # so that nobody's sum is known
+                eventually(lambda: account(ground, "ben", 2).get("attempts"), "ben has masked")
+                kill_site(ground, "ben")
+            eventually(lambda: account(ground, "cleo", 4).get("opened"), "an opened set")
+            kill_site(ground, "cleo")
+            run = ground.finished(coordinator)
+    finally:
+        ground.end()
+    assert [row["status"] for row in run.rounds] == ["ok"] * 4
+    assert_same(run, simulated(ground.home, tmp_path / "simulated"))
+    for name in NAMES:
+        lines = [line["values"] for line in ground.seat(name).sent() if line["kind"] == "open"]
+        opened = {(line["up/noted"], line["up/set"]) for line in lines if "up/set" in line}
+        assert sorted(round for round, _ in opened) == [1, 2, 3, 4]
+
+
+@contextmanager
+def standing_still(ground: Ground, name: str, round: int) -> Iterator[None]:
+    """A participant that has masked in a round and does not open meanwhile."""
+    pids = processes("pfedes.deploy.hardening.job", str(ground.seat(name).directory))
+    eventually(lambda: account(ground, name, round).get("attempts"), f"{name} masks", every=0.005)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert not account(ground, name, round)["opened"]
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def kill_site(ground: Ground, name: str) -> None:
+    """All of a participant's processes but `pfedes join`, which starts them again."""
+    for role in ("pfedes.deploy.process", "pfedes.deploy.hardening.job"):
+        kill(role, str(ground.seat(name).directory))
+
+
+def account(ground: Ground, name: str, round: int) -> dict[str, Any]:
+    """What a participant has masked and opened in a round; nothing before it is ready."""
+    for path in (ground.seat(name).state / "sum").glob(f"*/{round:05d}.json"):
+        with suppress(FileNotFoundError):
+            return dict(json.loads(path.read_text()))
+    return {}
