@@ -1,4 +1,4 @@
-"""Classes made to count alike: weights, balanced epochs, and every method that uses them."""
+"""Classes that count equally: weights, balanced epochs, and every method that uses them."""
 
 from typing import Any
 

@@ -139,7 +139,7 @@ def _strike(cluster: Cluster, gate: Gate, seed: int, fault: signal.Signals) -> P
     """Hits the worker that is running a cell, and then lets the cell continue."""
     gate.open(seed, 1)
     node = cluster.node_of(gate.holder(seed, 2))
-    # The node's worker alone, so that its child has to notice what has become of it.
+    # The node's worker alone, so that its child has to notice that by itself.
     os.kill(node.pid, fault)
     gate.open(seed, 2)
     return node

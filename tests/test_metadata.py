@@ -88,7 +88,7 @@ def test_metadata_that_stays_is_unknown_and_training_is_unchanged(
     )
     with pytest.raises(StoreError, match="its participants keep their scores"):
         render_comparison([run, run], run.directory / "comparison.html")
-    # A simulation knows all, and gives the same bits: clients count alike in both.
+    # A simulation knows all, and gives the same bits: clients have equal weight in both.
     config = alone(metadata)
     together = {
         "participants": tuple(guest.participant for guest in fleet.guests.values()),

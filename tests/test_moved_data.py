@@ -21,13 +21,13 @@ class LaterPartition(PartitionConfig):
 
 
 class LaterTrain(TrainConfig):
-    """Likewise."""
+    """The keys of `[train]` in a later version."""
 
     warm_up: int = 0
 
 
 class LaterConfig(Config):
-    """Likewise."""
+    """The configuration of a later version."""
 
     partition: LaterPartition = LaterPartition()
     train: LaterTrain = LaterTrain()

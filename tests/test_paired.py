@@ -37,7 +37,7 @@ def test_seeds_are_drawn_before_clients() -> None:
     ours, theirs = [[0.25] * 50, [0.75] * 20], [[0.0] * 50, [0.0] * 20]
     found = difference(ours, theirs)
     assert (found.mean, found.low, found.high) == (0.5, 0.25, 0.75)
-    # Every seed counts alike, however many clients it has.
+    # Every seed has the same weight, however many clients it has.
     assert difference([[0.0] * 3, [1.0]], [[0.0] * 3, [0.0]]).mean == 0.5
 
 

@@ -87,7 +87,7 @@ def test_noise_of_all_is_in_the_sum_and_counted(tmp_path: Path, summed: Run) -> 
     noisy: dict[str, Any] = {**SUMMED, "privacy__mode": "distributed", "privacy__noise": 0.5}
     run = Federation(small(**noisy), out=tmp_path / "noisy").run()
     assert run.summary["privacy"]["releases"] == [1, 1, 1, 1]
-    assert run.summary["floats_up"] == 4 * 443  # no weight: all count alike
+    assert run.summary["floats_up"] == 4 * 443  # no weight: all weights are equal
     states = [r.store.server_state(r.manifest).tensors["conv1.weight"] for r in (run, summed)]
     # z = 0.5 on the sum of 4 changes with a clip of 100 is 12.5 on the mean, twice that variance
     # since two of three others must suffice (least = 3).

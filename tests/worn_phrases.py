@@ -32,6 +32,11 @@ INSTEAD = {
     r"(nobody|one) of that name": "no such user, no such client",
     r"in the manner of|in \w+'s manner": "like",
     r"(?<!there )is no (certificate|directory|file|kit|member|number|parameter|text)": "is not a",
+    r"what (became|has become) of": "the outcome, the result",
+    r"in sight of": "visible to, with a progress display",
+    r"counts? alike": "have the same weight",
+    r"likewise": "also, or say it again",
+    r"(near |close )?at hand": "present, available",
     r"who (comes|differs|drops|answers) (back|out|first|late)": "a client that ...",
 }
 """By regular expression, of whole words."""

@@ -73,7 +73,7 @@ def _known(*names: str) -> dict[str, Any]:
 
 
 def _has_newer(config: Config, known: dict[str, Any]) -> bool:
-    """Whether a key is set, in the sections at hand, that earlier versions did not have."""
+    """Whether these sections set a key that earlier versions did not have."""
     indifferent = {**known, "federation": known["federation"] | NETWORK}
     rest = config.model_dump(include=set(known), exclude=indifferent, exclude_defaults=True)
     return _holds_anything(rest)

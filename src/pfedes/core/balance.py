@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def balanced_weights(labels: Tensor, classes: int) -> Tensor:
-    """A weight for each class, by which all that there are count alike: n / (K n_c).
+    """A weight for each class, so that all present classes count equally: n / (K n_c).
 
     That is scikit-learn's "balanced". Classes without samples have weight 1, which nothing uses.
     """

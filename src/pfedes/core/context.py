@@ -39,7 +39,7 @@ class Context:
         caution: What a client does not let the server learn, from its `[limits]`.
         summed: Whether clients send whole numbers to be added up, and by what weight.
         measures: Whether participants send their results class by class.
-        metadata: What goes with an upload over a network; unless all, clients count alike.
+        metadata: What goes with an upload over a network; unless all, weights are equal.
         meter: Counts the floating-point operations of the server in this round.
     """
 

@@ -20,7 +20,7 @@ class Batch:
         x: Inputs, (n, *shape).
         y: Their labels.
         beside: What was computed of them before, a row for each; None if nothing was.
-        weights: What a sample of each class counts in a loss on labels; None if all count alike.
+        weights: The weight of each class in a loss on labels; None if all weights are equal.
     """
 
     x: Tensor

@@ -28,14 +28,14 @@ from pfedes.files import at_home, reason
 from pfedes.section import Section
 
 TABLES = ("csv:", "parquet:")
-"""How a name of data begins that is a table."""
+"""Prefixes of names of data that is a table."""
 
 
 MOST_LEVELS = 100
-"""Of a column whose levels are not listed: more are likely names, numbers or dates."""
+"""Most levels of a column that are not listed: more are likely names, numbers or dates."""
 
 PICTURES = "npz:"
-"""Likewise of pictures in one file."""
+"""The prefix of names of data that is pictures in one file."""
 
 
 class TableConfig(Section):

@@ -1,4 +1,4 @@
-"""Notes whose word ends a job, for `pfedes serve`, which gives strikes.
+"""Notes which participants end a job, for `pfedes serve`, which gives strikes.
 
 FLARE's server fails everybody's job when one site says that its part of the job has failed, or that
 it could not begin. So whoever has a kit could end every job. In the server's process, what a site
@@ -30,7 +30,7 @@ FAILURES = (
 
 
 class Blame:
-    """The sites by whose word the present job ends."""
+    """The sites that end the present job."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

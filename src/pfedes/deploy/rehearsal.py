@@ -49,7 +49,7 @@ class Rehearsal:
 
     run: Run
     people: list[tuple[str, str, ParticipantState]]  # name, model, directory
-    lost: list[str]  # what became of those who did not stay until the end
+    lost: list[str]  # why participants did not stay until the end
 
 
 def rehearse(

@@ -54,7 +54,7 @@ class Listener:
         """A client's answer was accepted, rejected or failed.
 
         Args:
-            verdict: The task, the answer and what became of it.
+            verdict: The task, the answer and the decision on it.
         """
 
     def round_done(self, row: Row) -> None:

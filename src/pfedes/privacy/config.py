@@ -48,7 +48,7 @@ class PrivacyConfig(Section):
     metadata: Metadata = Field(
         "all",
         description="what goes with an upload over a network: all | scores (counts of right "
-        "answers) | none; unless all, clients count alike",
+        "answers) | none; unless all, clients have equal weight",
     )
 
     @model_validator(mode="after")

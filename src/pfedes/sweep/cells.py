@@ -1,4 +1,4 @@
-"""One run of a sweep, and what became of it."""
+"""One run of a sweep, and its outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

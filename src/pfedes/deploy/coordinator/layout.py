@@ -15,7 +15,7 @@ DIR/
     told.json          who was told the end of which run, after which round
     awaited.json       who has not answered yet in the present round
     refused.json       who does not take part in the present job, and why
-    ended.json         by whose word the last job ended that ended so
+    ended.json         the last job that participants ended, and their names
     strikes.json       who kept the others waiting, and until when it is not asked
     trouble.txt        what ended a job, until the process that submits jobs has seen it
     server.log         what FLARE's server says

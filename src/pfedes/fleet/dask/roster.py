@@ -46,7 +46,7 @@ class Refused(Exception):  # noqa: N818 (a verdict, not an error)
 
 
 Admission = Callable[[Node], Coroutine[Any, Any, None]]
-"""Makes a worker ready for the work at hand; raises Refused if that cannot be."""
+"""Makes a worker ready for this work; raises Refused if that is impossible."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class Measurements(Section):
     eta: float
     rounds: tuple[LocalWork, ...] = Field(min_length=1)
     secants: tuple[float, ...]  # ||g' - g|| / ||w' - w|| from point to point
-    bends: tuple[float, ...]  # 2 (L' - L - <g, w' - w>) / ||w' - w||^2 likewise
+    bends: tuple[float, ...]  # 2 (L' - L - <g, w' - w>) / ||w' - w||^2, too
     curvatures: tuple[Curvature, ...] = Field(min_length=1)
 
     def to_json(self) -> dict[str, Any]:
