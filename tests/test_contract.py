@@ -86,9 +86,15 @@ class Shapes(Own):
         return Wire(WireSpec((required({"change": shape}),)), WireSpec())
 
 
+class ListsNothing(Own):
+    def allowed(self, card: Card, ctx: Context) -> Any:
+        """As if the last line was forgotten."""
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
+        (ListsNothing, "allowed() returned None, expected a Wire"),
         (Shapes, "allowed() lists the tensor 'change' as (2,): it must be a TensorSpec"),
         (Declares, "metadata 'accuracy' is reserved for the round loop"),
         (Renames, "tensor 'change' is not in the download: override change()"),
@@ -308,12 +314,26 @@ class ReturnsItsLoss(Own):
         return 0.5
 
 
-def test_a_method_that_returns_no_upload_is_told_what_to_return(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class KeepsANumber(Own):
+    def prepare(self, client: Client, ctx: Context) -> None:
+        kept: dict[str, Any] = client.kept
+        kept["seen"] = 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (ReturnsItsLoss, "client_round() returned 0.5, expected an Upload"),
+        (KeepsANumber, "client.kept['seen'] is 3, expected a tensor"),
+    ],
+)
+def test_a_method_that_returns_or_keeps_the_wrong_kind_is_told_the_right_one(
+    kind: type[Own], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("test_contract.Own", ReturnsItsLoss)
-    with pytest.raises(FailedRunError, match=r"client_round\(\) returned 0\.5, expected an Upload"):
+    monkeypatch.setattr("test_contract.Own", kind)
+    with pytest.raises(FailedRunError) as failed:
         Federation(small("test_contract:Own"), out=tmp_path / "run").run()
+    assert said in str(failed.value)
 
 
 def test_every_column_of_a_client_row_is_reserved() -> None:

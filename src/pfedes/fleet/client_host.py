@@ -43,7 +43,7 @@ from pfedes.files import Buffer
 from pfedes.fleet.allow_list import check_consent, check_download, check_reply, told_card
 from pfedes.imports import kind_text_and_place
 from pfedes.methods.base import Method, in_one_line
-from pfedes.methods.contract import check_metadata, upload_of
+from pfedes.methods.contract import check_kept, check_metadata, upload_of
 from pfedes.population.base import Population
 from pfedes.population.simulation import Simulation
 from pfedes.privacy.mechanism import Mechanism, SimulatedPrivacy
@@ -178,6 +178,7 @@ class ClientHost:
             upload = upload_of(self.method.client_round(client, self._received(task), ctx))
             scores = client.score(self.method.personal(client, None, ctx))
         check_metadata(self.method, upload.meta)
+        check_kept(client.kept)
         state = client.state()
         _check_finite(client, ctx)
         # Copies: the model they may be part of is passed to the next client.

@@ -1,7 +1,9 @@
 """Checks before round 1 what the round loop assumes of a method."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
 
 from pfedes.core.client import Card
 from pfedes.core.context import Context
@@ -16,7 +18,7 @@ from pfedes.privacy.encoding import MOST_NUMBERS
 def check_contract(method: Method[Any], cards: Sequence[Card], ctx: Context) -> None:
     """Raises a MethodError if the method's allow-lists contradict what the loop does with them."""
     for card in cards:
-        wire = method.allowed(card, ctx)
+        wire = _wire_of(method, method.allowed(card, ctx))
         _check_forms(method, wire)
         check_metadata(method, wire.up.meta)
         if method.averages_parameters and type(method).change is Method.change:
@@ -56,6 +58,19 @@ def check_metadata(method: Method[Any], meta: Iterable[str]) -> None:
             f"{method.name}: metadata {name!r} is reserved for the round loop: "
             "choose another name in allowed() and client_round()"
         )
+
+
+def check_kept(kept: Mapping[str, object]) -> None:
+    """What a client keeps is stored, and only tensors can be."""
+    for name, value in kept.items():
+        if not isinstance(value, Tensor):
+            raise MethodError(f"client.kept[{name!r}] is {value!r:.60}, expected a tensor")
+
+
+def _wire_of(method: Method[Any], returned: object) -> Wire:
+    if not isinstance(returned, Wire):
+        raise MethodError(f"{method.name}: allowed() returned {returned!r:.60}, expected a Wire")
+    return returned
 
 
 def _check_forms(method: Method[Any], wire: Wire) -> None:

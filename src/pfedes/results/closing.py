@@ -51,7 +51,7 @@ def closing_rows(run: Closed) -> dict[str, str]:
         "before training": percent(summary["initial_accuracy"]),
         "best round": best if summary["best_round"] is not None else "-",
         "sent": f"{count(summary['floats_down'])} floats down, "
-        f"{count(summary['floats_up'])} floats up in {summary['rounds']} rounds",
+        f"{count(summary['floats_up'])} floats up in {counted(summary['rounds'], 'round')}",
         "computed": f"{computed(summary['flops'])} in {clock(summary['seconds'])}",
     }
     if "flops_server" in summary:
