@@ -99,7 +99,7 @@ def compare(
     if cell is not None:
         plan.run([nth(plan.cells, cell)], jobs=jobs, select=select, quiet=quiet)
     outcomes = (
-        collected(plan.cells)
+        plan.collected()
         if collect or cell is not None
         else plan.run(plan.cells, jobs=jobs, select=select, quiet=quiet)
     )
@@ -154,6 +154,13 @@ class ComparisonPlan:
         finally:
             if progress is not None:
                 progress.stop()
+
+    def collected(self) -> list[Outcome]:
+        """What others have run; an error if they have finished nothing."""
+        outcomes = collected(self.cells)
+        if all(outcome.run is None for outcome in outcomes):
+            raise StoreError(f"no run of this comparison is finished in {self.directory}")
+        return outcomes
 
     def comparison(self, outcomes: Sequence[Outcome]) -> Comparison:
         """The comparison of all finished runs; an error if no method has a result."""

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from pfedes.errors import ConfigError
+from pfedes.errors import ConfigError, unknown
 
 ACROSS_MACHINES = "Federations across machines"
 SECTIONS = {
@@ -51,7 +51,11 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return load(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name in COMMANDS:
+            return load(cmd_name)
+        if ctx.resilient_parsing or cmd_name.startswith("-"):
+            return None
+        raise ConfigError(unknown("command", cmd_name, COMMANDS))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, commands in SECTIONS.items():

@@ -31,7 +31,7 @@ from pfedes.cli._signals import Interrupted, interruptible
 from pfedes.config import Config
 from pfedes.errors import ConfigError, FailedRunError
 from pfedes.results.table import Table
-from pfedes.sweep.cells import Cell, Outcome, collected, nth
+from pfedes.sweep.cells import Cell, Outcome, nth
 
 
 def compare(
@@ -135,7 +135,7 @@ def run_comparison(
         finish_part(*_run(plan, [nth(plan.cells, cell)], jobs, quiet=quiet or json))
     else:
         outcomes = (
-            collected(plan.cells) if collect else _run(plan, plan.cells, jobs, quiet=quiet or json)
+            plan.collected() if collect else _run(plan, plan.cells, jobs, quiet=quiet or json)
         )
         comparison = plan.comparison(outcomes)
         comparison.write(figures=figures)

@@ -60,4 +60,6 @@ class RuntimeConfig(Section):
         given = [bool(path) for path in (self.tls_ca, self.tls_cert, self.tls_key)]
         if any(given) and not all(given):
             raise ValueError("tls_ca, tls_cert and tls_key belong together: give all three")
+        if any(given) and not self.cluster:
+            raise ValueError("certificates (--tls) are of use only with a cluster: give --cluster")
         return self
