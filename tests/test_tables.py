@@ -129,6 +129,24 @@ def test_check_names_columns_that_say_nothing(tmp_path: Path) -> None:
     assert [note.split("'")[1] for note in notes] == ["size", "ward"]
 
 
+def test_levels_that_a_table_spells_otherwise_are_pointed_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would all become unknown, and the column would say nothing."""
+    table = [row | ({"sex": "Male"} if row["site"] == "va" else {}) for row in heart.rows()]
+    path = heart.write(tmp_path / "heart.csv", table)
+    line = "column 'sex': 32 of 32 rows have none of its levels, but 'Male': they count as unknown"
+    Federation(heart.hospitals(path, train__rounds=1), out=tmp_path / "run").run()
+    told = [r.message for r in caplog.records if "levels" in r.message]
+    assert told == [f"va: {line}"]
+    for file in ("cleveland.toml", "federation.toml", "networks.py"):
+        text = (heart.HEART / file).read_text().replace('"cleveland"', '"va"')
+        (tmp_path / file).write_text(text)
+    terms = str(tmp_path / "federation.toml")
+    done = command("check", str(tmp_path / "cleveland.toml"), "--federation", terms)
+    assert f"note: {line}" in done.stdout
+
+
 def test_a_column_without_any_value_says_nothing(tmp_path: Path) -> None:
     keys = {"numbers": ["age"], "missing": "impute"}
     source, config = table_of(tmp_path / "t.csv", "y,age\na,\nb,NA\n", **keys)

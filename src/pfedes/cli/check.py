@@ -103,12 +103,13 @@ def show_check(file: Path, federation: Path | Config | None) -> None:
             output().print(f"secure sum: {text}", soft_wrap=True)
     rule, people = simulation.config.aggregation, simulation.config.federation.participants
     advice = rule.advice(len(people)) if method.averages_parameters else None
+    remarks = population.remarks(participant.name)
     silent = table.constant if table is not None else []
     constant = [
         f"column {name!r} has the same value in all training rows: models learn nothing from it"
         for name in silent
     ]
-    for text in [*advice_on(client), *constant, *filter(None, [advice])]:
+    for text in [*advice_on(client), *remarks, *constant, *filter(None, [advice])]:
         output().print(f"note: {text}", soft_wrap=True)
     if problems:
         _refuse(participant.name, [f"{problem.what}: {problem.remedy}" for problem in problems])

@@ -25,6 +25,7 @@ from pfedes.data.preprocess import (
 )
 from pfedes.errors import DataError, said, unknown
 from pfedes.files import at_home, reason
+from pfedes.formatting import listed
 from pfedes.section import Section
 
 TABLES = ("csv:", "parquet:")
@@ -33,6 +34,8 @@ TABLES = ("csv:", "parquet:")
 
 MOST_LEVELS = 100
 """Most levels of a column that are not listed: more are likely names, numbers or dates."""
+
+MOST_NAMED = 4  # unlisted categories in one line
 
 PICTURES = "npz:"
 """The prefix of names of data that is pictures in one file."""
@@ -318,6 +321,22 @@ def _category(
     known = tuple(map(canonical, levels)) or _levels(name, words, config)
     seen = tuple(level for level in known if level in present)
     return CategoryColumn(name, known, config.missing == "impute", seen)
+
+
+def unlisted(table: Columns, rows: Sequence[int], config: TableConfig) -> tuple[str, ...]:
+    """What rows hold besides the levels of a category: a misspelt level would be lost quietly."""
+    found = []
+    for name, levels in config.categories.items():
+        words = (table[name][row] for row in rows)
+        given = [canonical(word) for word in words if not is_missing(word, config.missing_words)]
+        known = set(map(canonical, levels)) or set(given)
+        if foreign := [word for word in given if word not in known]:
+            shown = listed([repr(word) for word in sorted(set(foreign))], MOST_NAMED)
+            found.append(
+                f"column {name!r}: {len(foreign):,} of {len(rows):,} rows have none of its levels, "
+                f"but {shown}: they count as unknown"
+            )
+    return tuple(found)
 
 
 def _levels(name: str, words: Sequence[str], config: TableConfig) -> tuple[str, ...]:

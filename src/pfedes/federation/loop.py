@@ -212,6 +212,9 @@ class Federation:
             problems = simulation.population.check(method, ctx) or method.check(cards, ctx)
         if problems:
             raise MethodError(in_one_line(problems))
+        for name in simulation.population.names:
+            for remark in simulation.population.remarks(name):
+                log.warning("%s: %s", name, remark)
         with blaming(method, "allowed", 0):
             check_contract(method, cards, ctx)
         with blaming(method, "start", 0):

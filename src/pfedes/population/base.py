@@ -79,6 +79,10 @@ class Population(ABC):
         """How rows of a table become a client's inputs; None if its data is no table."""
         return None
 
+    def remarks(self, name: str) -> tuple[str, ...]:
+        """What is odd about a client's data, and not wrong."""
+        return ()
+
     def consent(self, name: str) -> Consent | None:
         """The consents of a client; None for clients of a partition."""
         return None

@@ -25,6 +25,7 @@ from pfedes.data.tables import (
     labels_of,
     prepared,
     rows_of,
+    unlisted,
 )
 from pfedes.errors import DataError, PartitionError, kind_and_text, unknown
 from pfedes.imports import is_own, own_function
@@ -60,6 +61,8 @@ class OwnData:
     kept_digest: str = ""  # of the whole, where only labels and sizes were kept
     preprocess: Preprocess | None = None
     """How rows of a table became these inputs."""
+    remarks: tuple[str, ...] = ()
+    """What is odd about them, and not wrong."""
 
     @property
     def has_inputs(self) -> bool:
@@ -89,9 +92,9 @@ def own_data(
     progress: Progress = silent,
 ) -> OwnData:
     """Loads a participant's data; `rng` divides what does not come divided."""
-    preprocess = None
+    preprocess, remarks = None, tuple[str, ...]()
     if is_table(participant.data):
-        splits, preprocess = _from_table(participant, federation, rng)
+        splits, preprocess, remarks = _from_table(participant, federation, rng)
     elif participant.data.startswith(PICTURES):
         parts = read_npz(participant.data)
         splits = _parts(participant, federation, parts, f"{participant.name}: data", rng)
@@ -109,7 +112,7 @@ def own_data(
             f"{', '.join(map(str, sorted(shapes)))}; bring all to one"
         )
     train, val, test = splits
-    return OwnData(train, val, test, preprocess=preprocess)
+    return OwnData(train, val, test, preprocess=preprocess, remarks=remarks)
 
 
 def class_names_of(participant: Participant) -> tuple[str, ...]:
@@ -187,7 +190,7 @@ def _own_pictures(
 
 def _from_table(
     participant: Participant, federation: FederationConfig, rng: np.random.Generator
-) -> tuple[list[Split], Preprocess]:
+) -> tuple[list[Split], Preprocess, tuple[str, ...]]:
     """Rows of a CSV or parquet file; what is learned of its columns comes from training rows."""
     config = participant.table
     try:
@@ -204,7 +207,8 @@ def _from_table(
         raise DataError(f"{participant.name}: {error}") from None
     labels = _in_federation(participant, words, federation.classes, federation)
     parts = (share.train, share.val, share.test)
-    return [Split(inputs[part], labels[part]) for part in parts], preprocess
+    splits = [Split(inputs[part], labels[part]) for part in parts]
+    return splits, preprocess, unlisted(table, rows, config)
 
 
 def _divided_by_group(

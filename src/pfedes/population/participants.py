@@ -131,6 +131,9 @@ class Participants(Population):
     def preprocess(self, name: str) -> Preprocess | None:
         return self._data[name].preprocess
 
+    def remarks(self, name: str) -> tuple[str, ...]:
+        return self._data[name].remarks
+
     def terms(self) -> FederationConfig:
         return self.federation
 
