@@ -16,7 +16,7 @@ from typing import IO, Any
 from pfedes.errors import ConfigError, DamageError, DataError, DiskError, said
 
 Buffer = bytes | memoryview | PickleBuffer
-"""What can be written as it is, wherever in memory it came to lie."""
+"""Data that can be written without a copy."""
 
 
 BLOCK = 2**16  # bytes that are looked through at a time
@@ -90,7 +90,7 @@ def publish(path: Path, data: Buffer) -> None:
 
 
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
-"""Modes of what nobody but its owner may read."""
+"""Modes of directories and files that only their owner may read."""
 
 
 def make_private_directory(path: Path) -> None:

@@ -17,7 +17,7 @@ from pfedes.errors import ConfigError, kind_and_text, said, unknown
 from pfedes.files import at_home
 
 SOURCES = ("folder", "hf", "synthetic", "csv", "parquet", "npz")
-"""What stands before the colon in names of data that are ours."""
+"""The prefixes of our own names of data, before the colon."""
 
 
 def is_own(name: str) -> bool:
@@ -124,7 +124,7 @@ def imported(kind: str, name: str) -> Any:
 
 
 _of_this_program: dict[str, Any] = {}
-"""Functions given as objects that nobody else can import: of a notebook or a script."""
+"""Functions of a notebook or a script, which no other process can import."""
 THIS_PROGRAM = "__main__"
 
 
@@ -153,7 +153,7 @@ def is_of_this_program(name: str) -> bool:
 
 
 PACKAGE = Path(__file__).parent
-"""Where our own code lies."""
+"""The directory of our own code."""
 LIBRARIES = {
     *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
     *(place for place in sys.path if place.endswith("site-packages")),

@@ -19,7 +19,7 @@ CLASSES, ARCHITECTURE = "class presence", "architecture"
 AREA, RIGHT = "area under the ROC curve", "share of right guesses"
 
 Pair = tuple[Look, Look]
-"""What is seen of the clients to learn from, and of those to be attacked."""
+"""What the attacker sees of the clients to learn from, and of those to attack."""
 
 
 def attempts_on(

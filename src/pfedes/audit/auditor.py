@@ -30,7 +30,7 @@ NOISE = 0.05
 DELTA = 1e-5
 MOST_COHORTS = 90
 SHARE_OF_SHADOWS = 0.5
-"""Of the time, after which no further cohort begins."""
+"""The share of the time after which no further cohort begins."""
 
 SHARE_OF_THEFT, SHARE_OF_NOISE = 0.15, 0.1
 SECONDS_OF_RELEASE = 3e-4  # with a client and without; measured on a busy machine

@@ -10,7 +10,7 @@ class Clock:
         self._began = time.monotonic()
         self.seconds = 60 * minutes
         self.cut: list[str] = []
-        """What was left out, in words."""
+        """The attacks that were left out, in words."""
 
     @property
     def spent(self) -> float:

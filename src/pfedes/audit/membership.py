@@ -27,10 +27,10 @@ AREA, CAUGHT = "area under the ROC curve", "share of members above 99 % of the o
 
 FALSE_ALARMS = 0.01
 FEWEST_OTHERS = 500
-"""Samples not trained on, below which the highest hundredth of them is a handful."""
+"""With fewer samples not trained on, the highest hundredth of them is too small."""
 
 MOST_OF_A_CLIENT = 100
-"""Samples trained on, and others, that are looked at of one client."""
+"""The most samples of one client that are examined, of those trained on and of the others."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pfedes.errors import ConfigError
 from pfedes.files import appearing, at_home
 
 SUFFIX = ".template"
-"""Of every template's file: tools that look for Python or TOML must not take it for such a file."""
+"""The suffix of all template files: tools must not take them for Python or TOML files."""
 PLACEHOLDER = "@NAME@"
 
 
@@ -31,7 +31,7 @@ NEXT = {
         "pfedes run federation.toml --participant participant.toml",
     ),
 }
-"""What to type in a new project, in order."""
+"""The first commands in a new project, in order."""
 
 
 def new(

@@ -23,11 +23,11 @@ RUNS = {"partition", "models", "method", "train", "federation"}
 """Sections by which the configuration of a run, given by mistake, is recognised."""
 
 FOLDER = "folder:"
-"""How a name of data begins that is a directory of images."""
+"""The prefix of names of data that is a directory of images."""
 
 
 Fingerprint = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
-"""Of a participant's public key."""
+"""The fingerprint of a participant's public key."""
 
 
 def _known(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from pfedes.section import Section
 log = logging.getLogger(__name__)
 
 ENOUGH = 5
-"""From so many participants on a robust rule costs little: one of them is a fifth at most."""
+"""With this many participants, a robust rule costs little: each is a fifth at most."""
 
 MEDIANS = 4
-"""Among participants nobody counts for more than this many times the median of those present."""
+"""No participant counts for more than this many times the median of those present."""
 
 Tensors = Mapping[str, Tensor]
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 Formula = Callable[..., int]
-"""Called with what the operation was called with, and its result as `out_val`."""
+"""Called with the arguments of the operation, and its result as `out_val`."""
 
 aten = torch.ops.aten
 

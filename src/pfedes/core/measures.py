@@ -23,7 +23,7 @@ METRICS: dict[Metric, str] = {
     "macro_f1": "macro F1",
     "auc": "AUC",
 }
-"""What each is called on a screen."""
+"""Names of the measures for people."""
 
 Label = Annotated[int, Field(ge=0)]
 Number = Annotated[int, Field(ge=1)]

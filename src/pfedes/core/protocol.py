@@ -44,7 +44,7 @@ SCORES_META: dict[str, MetaSpec] = {
     "test_correct": Number(int),
     "test_total": Number(int, least=1),
 }
-"""What every message says that carries scores: they go into manifests as they are."""
+"""The metadata of every message with scores, which go into manifests unchanged."""
 
 REPLY_META: dict[str, MetaSpec] = {
     "run": str,
@@ -57,14 +57,14 @@ REPLY_META: dict[str, MetaSpec] = {
     "seconds": Number(float),
     "state": Digest(),  # of the client's new state
 }
-"""What every reply says besides the method's own payload."""
+"""The metadata of every reply, besides the method's own payload."""
 
 MEMBER_META: dict[str, MetaSpec] = {
     "nonce": Hex(16),
     "sum_key": Hex(32),
     "sum_signature": Base64(1024),
 }
-"""What a participant's reply says instead of its summand: that it is ready, and by which key."""
+"""The metadata of a reply before a summand: that it is ready, and the key."""
 
 RESERVED_META = frozenset({*REPLY_META, *MEMBER_META}) | {
     *("client", "status", "reason", "code", "n", "accuracy", "val_accuracy"),
@@ -79,9 +79,9 @@ LAST_ROUND = 10**9
 """A round's number is part of file names, and is remembered."""
 
 WITHHELD = frozenset({"flops", "seconds"})
-"""Of these, what always stays with a participant that joined over a network.
+"""The metadata of these that always stay with a participant that joined over a network.
 
-FLOPs over samples, or seconds, tell the architecture of its model. For the same reason `state` is
+FLOPs over samples, or seconds, reveal the architecture of its model. For the same reason `state` is
 then a digest under a key of the participant's own: a plain one would confirm a guess of the model.
 """
 
@@ -93,7 +93,7 @@ STAYS: Mapping[Metadata, frozenset[str]] = {
 """What stays by `privacy.metadata`; unless that is "all", a method's own metadata stays, too."""
 
 MEASURES = "measures"
-"""What a message says of the scores class by class. A participant's stays, unless it shares it."""
+"""The metadata with results class by class. They stay, unless a participant shares them."""
 
 Share = Literal["samples", "loss", "scores", "zeros", "measures"]
 SHARES: Mapping[Share, frozenset[str]] = {
@@ -106,7 +106,7 @@ SHARES: Mapping[Share, frozenset[str]] = {
 """The words of a participant's `share`, and the metadata that each lets leave."""
 
 BY_DEFAULT: tuple[Share, ...] = ("samples", "loss", "scores", "zeros")
-"""What a participant shares that says nothing else."""
+"""The `share` of a participant that does not set it."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Reply:
 
 
 FailureCode = Literal["failed", "refused", "missing base", "not finite", "silent"]
-"""Why there is no answer, for whoever must decide something: a reason's words are for people.
+"""Why there is no answer, as a code for programs; the text of a reason is for people.
 
 `refused`: the client did not do what it was asked for; `missing base`: it lacks the version that
 the task starts from; `not finite`: its loss or its parameters are no numbers any more; `silent`: it

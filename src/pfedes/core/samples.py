@@ -77,7 +77,7 @@ class Standardiser:
 
 
 Preparation = Normaliser | Standardiser
-"""How inputs become what models are given."""
+"""Turns stored inputs into those of models."""
 
 
 AS_THEY_ARE = Standardiser.of([0.0], [1.0])

@@ -67,7 +67,7 @@ class Counts:
 
 
 UNBOUNDED = 2**53
-"""As good as no bound; beyond, a float no longer holds every whole number."""
+"""Practically no bound; larger floats no longer hold every whole number."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Base64:
 
 
 LARGEST_NUMBER = 1e6
-"""Of what describes a class: a larger one, however finite, would overflow where it is squared."""
+"""The bound of numbers that describe a class: the square of a very large one overflows."""
 
 
 def bounded_rows(*shape: int) -> TensorSpec:

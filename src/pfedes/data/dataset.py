@@ -19,7 +19,7 @@ from pfedes.errors import DataError
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much is done, and how much there is."""
+"""Called with a label, the number of steps done, and their total."""
 
 LAYOUT = 1  # part of every cache key: a new layout never meets an old cache
 

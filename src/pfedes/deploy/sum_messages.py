@@ -29,7 +29,7 @@ UNCOUNTED = frozenset({SHARES, OPENED})
 """Tensors that are keys, not numbers that anybody learned."""
 
 SAID: dict[str, MetaSpec] = {"noted": Number(int), "members": Number(int, least=1), "set": Digest()}
-"""What goes with them: the round, how many are in the set, and its digest."""
+"""Their metadata: the round, the number of members, and the digest of the set."""
 
 
 def asked_for(config: Config, task: Task) -> str:

@@ -19,7 +19,7 @@ from pfedes.results.personal import PersonalModel
 MOST_CLASSES = 20  # that it never saw, by name
 MOST_CONFUSED = 12  # classes; a wider table is not read
 TASKS = {1: "tabular-classification", 3: "image-classification"}
-"""What Hugging Face calls the task, by the number of dimensions of an input."""
+"""Hugging Face's name of the task, by the number of dimensions of an input."""
 
 
 def card(personal: PersonalModel, samples: int, difference: float | None) -> str:
@@ -93,7 +93,7 @@ HUGGING_FACE: dict[Metric, str] = {
     "macro_f1": "f1",
     "auc": "roc_auc",
 }
-"""What the measures besides the accuracy are called in a header."""
+"""The names of the measures in a header, besides the accuracy."""
 
 
 def _measures(tally: Tally | None) -> list[tuple[str, str, float]]:

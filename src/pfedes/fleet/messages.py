@@ -12,7 +12,7 @@ from pfedes.errors import DiskError, WireError
 
 Message = dict[str, Any]
 Answer = Reply | Failure | Scored | DiskError
-"""What comes back; a disk that cannot be written to ends the run."""
+"""The result of a task; a disk that cannot be written to ends the run."""
 
 
 def send(stream: IO[bytes], payload: Payload) -> None:

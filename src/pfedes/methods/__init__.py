@@ -84,7 +84,7 @@ METHODS: dict[str, type[Method[Any]]] = {
 
 
 _of_this_program: dict[str, type[Method[Any]]] = {}
-"""Methods given as objects whose classes nobody else can import: of a notebook or a script."""
+"""Methods of a notebook or a script, whose classes no other process can import."""
 
 
 def make_known(method: Method[Any]) -> None:

@@ -164,7 +164,7 @@ class Method(ABC, Generic[C]):
 
     Config: ClassVar[type[MethodConfig]]
     display_name: ClassVar[str] = ""
-    """What tables call the method; '' = its name."""
+    """The name of the method in tables; '' = its `name`."""
 
     config: C
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pfedes.errors import ModelError
 
 _heads: "WeakKeyDictionary[nn.Module, str]" = WeakKeyDictionary()
-"""Where the head of a user's model was found; not part of the model, nor of its state."""
+"""The head that was found in a user's model; not part of the model or its state."""
 
 
 def remember_head(model: nn.Module, name: str, *, named: bool = False) -> None:

@@ -32,7 +32,7 @@ from pfedes.imports import is_own, own_function
 
 SPLITS = ("train", "val", "test")
 SHARES = PartitionConfig(kind="iid", clients=1)
-"""How what comes in one piece is divided: 8:1:1."""
+"""The division of data without given splits: 8:1:1."""
 
 EXPECTED = (
     "expected a mapping with 'train', 'test' and perhaps 'val', or (train, val, test); each "
@@ -60,7 +60,7 @@ class OwnData:
     test: Split
     kept_digest: str = ""  # of the whole, where only labels and sizes were kept
     preprocess: Preprocess | None = None
-    """How rows of a table became these inputs."""
+    """The preprocessing that made these inputs from rows of a table."""
     remarks: tuple[str, ...] = ()
     """What is odd about them, and not wrong."""
 

@@ -24,7 +24,7 @@ from pfedes.privacy.encoding import (
 from pfedes.privacy.noise import KEY_BYTES, gaussian, stream_of_release, variance_of
 
 MOST_WEIGHT = 2**24
-"""Samples that a client counts for at most: 1,024 clients then add up without overflow."""
+"""The most samples that a client counts for, so that 1,024 clients cannot overflow."""
 
 MOST_DEVIATIONS = 4  # of the noise in a sum, by its length: more is as good as impossible
 

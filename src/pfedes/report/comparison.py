@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 10  # in a figure; the best by validation of more
 OF_NO_MATTER = {"seed", "compare", "runtime"}
-"""What may differ between runs that are averaged."""
+"""The keys that may differ between runs that are averaged."""
 
 
 @dataclass(frozen=True)

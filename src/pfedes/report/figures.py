@@ -50,7 +50,7 @@ PALETTE: dict[str, dict[str, Any]] = {
     "fedtgp": {"color": VIOLET, "linestyle": "-", "marker": "8"},
     "fedmrl": {"color": OLIVE, "linestyle": "-.", "marker": "X"},
 }
-"""How each built-in method is drawn, everywhere: no two differ in colour alone."""
+"""The style of each built-in method in all figures: no two differ in colour alone."""
 
 _OTHERS: list[dict[str, Any]] = [
     {"color": color, "linestyle": (0, dashes), "marker": marker}

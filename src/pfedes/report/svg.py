@@ -26,7 +26,7 @@ COLOURS = {
         }.items()
     },
 }
-"""What the style sheet decides, so that figures can be read on light and on dark."""
+"""Colours that the style sheet sets, so that figures can be read on light and on dark."""
 
 
 def inline_svg(figure: Figure, name: str) -> str:

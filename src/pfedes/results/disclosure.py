@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_TENSORS = 60  # of one list that are shown
 
 CLASS_BY_CLASS = "confusion matrices, and the AUC of each class"
-"""What leaves beside a reply if the terms and the participant say so."""
+"""The results that leave beside a reply if the terms and the participant say so."""
 
 OF_A_CARD = {
     "name": "its name",

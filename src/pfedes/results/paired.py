@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Verdict = Literal["ahead", "behind", "not decided"]
 Accuracies = Sequence[Sequence[float]]
-"""Of each seed, of each client: fractions, the clients in one order."""
+"""Accuracies by seed and client, as fractions, with the clients in one order."""
 
 LEVEL = 0.95
 DRAWS = 10_000

@@ -40,7 +40,7 @@ from pfedes.securesum.shamir import SHARE_BYTES, split
 CIPHER_NONCE_BYTES = 12
 SEALED_BYTES = CIPHER_NONCE_BYTES + SHARE_BYTES + 16
 MOST_SETS = 64
-"""Sets of members that a value is masked for; another set is needed whenever somebody drops out."""
+"""The most sets for which a value is masked; each dropout makes a new set necessary."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Outcome:
 
 
 Watcher = Callable[[Mapping[str, int], Sequence[Outcome]], None]
-"""Called now and then with the rounds done of the cells at work, and the outcomes so far."""
+"""Called with the rounds done of the running cells, and the outcomes so far."""
 
 
 class CellRunner(Protocol):

@@ -137,7 +137,7 @@ CLASSWISE: dict[str, Metric] = {
 }
 """Columns of what is measured class by class, where any run recorded it."""
 OWN = "pfedes"
-"""What the others are baselines of."""
+"""The method whose baselines the others are."""
 
 
 def reference_of(results: Sequence[Result], against: str | None = None) -> Result | None:

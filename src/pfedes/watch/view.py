@@ -30,7 +30,7 @@ COLUMNS = (
     ("data", False),
     ("clients", True),
 )
-"""Of the overview: what stands over each, and whether it holds numbers."""
+"""The columns of the overview: their headings, and whether they hold numbers."""
 
 PACE = 10  # rounds whose mean time tells how long the others will take
 SHORTEST_SILENCE = 60.0  # seconds without a commit before a run is called silent
@@ -38,7 +38,7 @@ FIRST_ROUND = 600.0  # the same, while it is not known how long a round takes
 SLOWER = 5  # times the slowest of the last rounds
 
 Cell = tuple[str, float | int | str | None]
-"""What is shown, and by what it is sorted; None comes last."""
+"""The text of a cell, and its sort key; None comes last."""
 Point = tuple[int, float | int | None]
 
 NOTHING: tuple[Cell, ...] = (("-", None),) * (len(COLUMNS) - 2)

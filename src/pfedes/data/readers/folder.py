@@ -16,7 +16,7 @@ PARTS = ("train", "test")
 METADATA, PICTURE = "metadata.csv", "file_name"
 """The file with a line about each picture, and its column of paths, as Hugging Face reads it."""
 NO_CLASSES = {"train", "val", "valid", "validation", "dev"}
-"""What folders of a divided data set are called: never all the classes that somebody has."""
+"""Names of the folders of a divided data set; they are never all the classes."""
 
 log = logging.getLogger(__name__)
 

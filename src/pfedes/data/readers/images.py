@@ -15,8 +15,10 @@ from pfedes.files import reason
 BIG = 64_000_000  # pixels; more is an attack or a mistake
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""What files with these endings hold. Pillow looks at the contents, whatever the ending says, and
-would have some forty decoders try."""
+"""The formats of files with these endings.
+
+Pillow looks at the contents, whatever the ending says, and would try some forty decoders.
+"""
 
 MODES = {1: "L", 3: "RGB"}
 """Channels that a picture can be brought to, and what Pillow calls it."""

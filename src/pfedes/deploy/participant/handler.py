@@ -51,7 +51,7 @@ TOLD: frozenset[FailureCode] = frozenset({"missing base", REFUSED})
 """All that a coordinator hears of a failure, or that it is one: its text may name files or data."""
 
 AMONG_PROCESSES = {"log", "code"}
-"""What a message between processes says, and none that leaves."""
+"""Metadata of messages between processes, which never leave."""
 
 LONGEST = 2**18
 """Characters of a configuration: thousands of classes and participants."""

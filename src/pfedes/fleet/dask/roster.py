@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 BETWEEN_LOOKS = 0.5  # seconds
 UNKNOWN_CALL = (TypeError, AttributeError, ImportError, UnpicklingError)
-"""What a worker with other code makes of a call that this version has changed."""
+"""Errors of a worker with other code, at a call that this version has changed."""
 
 LONGEST_EXAMINATION = 60.0  # seconds; after that nothing waits for a worker's first answer
 
