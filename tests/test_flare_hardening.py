@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from pfedes.deploy.hardening.cell import is_neighbour, may_speak_for
 from pfedes.deploy.hardening.commands import COMMANDS, FewCommands
 from pfedes.deploy.hardening.doors import doors_between
 from pfedes.deploy.hardening.latecomers import closing_latecomers
+from pfedes.deploy.hardening.launcher import SiteLauncher
 from pfedes.deploy.hardening.processors import CONFIG, Deploy, Narrowed, Start, processors
 from pfedes.deploy.names import INNER
 
@@ -332,3 +334,19 @@ def test_a_connection_that_comes_while_all_are_closed_is_closed(stopped: bool) -
     assert connection.closing is stopped
     connection.close()
     there.close()
+
+
+def test_a_job_is_told_its_parent() -> None:
+    given = SimpleNamespace(get_prop=lambda key: {})
+    words = shlex.split(SiteLauncher().get_command({}, given))
+    assert words[-3:] == ["pfedes.deploy.hardening.job", "client", str(os.getpid())]
+
+
+def test_a_job_whose_parent_died_while_it_started_ends() -> None:
+    """It would try to reach the parent forever, without a pause."""
+    with subprocess.Popen(["true"]) as parent:
+        parent.wait()
+    words = "from pfedes.fleet.process import end_without_parent; import threading"
+    words += f"; end_without_parent({parent.pid}); threading.Event().wait(60)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -81,9 +81,13 @@ def end_with(descriptor: int, last: Callable[[], None] = lambda: None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def end_without_parent() -> None:
-    """The same for a process without a pipe to its parent: it looks twice a second."""
-    parent = os.getppid()
+def end_without_parent(parent: int) -> None:
+    """The same for a process without a pipe to its parent: it looks twice a second.
+
+    Args:
+        parent: Process id of the parent, as the parent told it. A process that asks the system
+            may ask too late: if its parent died while it started, another has adopted it.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

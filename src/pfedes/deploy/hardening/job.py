@@ -1,4 +1,4 @@
-"""The process of a job: `python -m pfedes.deploy.hardening.job client|server ARGUMENTS`."""
+"""The process of a job: `python -m pfedes.deploy.hardening.job client|server PARENT ARGUMENTS`."""
 
 import os
 import runpy
@@ -15,7 +15,8 @@ MODULES = {
 
 def main() -> None:
     module = MODULES[sys.argv.pop(1)]
-    end_without_parent()  # FLARE would try to reach the parent for two minutes, without a pause
+    # FLARE would try to reach a parent that is gone for minutes or forever, without a pause.
+    end_without_parent(int(sys.argv.pop(1)))
     os.umask(0o077)  # whatever FLARE writes is for its owner only
     harden()
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -3,6 +3,7 @@
 FLARE would start its own module, which has no guard yet.
 """
 
+import os
 import shlex
 from typing import Any
 
@@ -40,4 +41,4 @@ def _command(role: str, names: list[str], fl_ctx: FLContext) -> str:
             option, value = given[name]
             options = name == JobProcessArgs.OPTIONS  # several words
             words += [option, *(str(value).split() if options else [str(value)])]
-    return shlex.join(python("-m", ENTRY, role, *words))
+    return shlex.join(python("-m", ENTRY, role, str(os.getpid()), *words))
