@@ -18,10 +18,16 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.connection import ConnState
 from nvflare.fuel.f3.drivers.base_driver import BaseDriver
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo, Mode
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.private.admin_defs import Message, MsgHeader, ReturnCode
 from nvflare.private.defs import RequestHeader, TrainingTopic
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
@@ -30,7 +36,7 @@ from nvflare.private.scheduler_constants import ShareableHeader
 from commands import refused
 from pfedes.deploy.app import site_app
 from pfedes.deploy.hardening import unix, version
-from pfedes.deploy.hardening.cell import is_neighbour, may_speak_for
+from pfedes.deploy.hardening.cell import GuardedCell, is_neighbour, may_speak_for
 from pfedes.deploy.hardening.commands import COMMANDS, FewCommands
 from pfedes.deploy.hardening.doors import doors_between
 from pfedes.deploy.hardening.latecomers import closing_latecomers
@@ -131,6 +137,63 @@ def test_who_is_a_neighbour(me: str, peer: str, inner: bool, is_one: bool) -> No
 )
 def test_whom_a_neighbour_may_speak_for(me: str, peer: str, origin: Any, may: bool) -> None:
     assert may_speak_for(me, peer, origin) == may
+
+
+def cell_of(me: str) -> GuardedCell:
+    """A process's cell, as far as it looks at messages; the host is called 'here'."""
+    cell = GuardedCell.__new__(GuardedCell)
+    cell.my_info = SimpleNamespace(fqcn=me)
+    cell.communicator = SimpleNamespace(conn_manager=SimpleNamespace(null_conn=object()))
+    cell.identity_resolver = CellIdentityResolver(me, {"server": "here"}, {"server": "here"})
+    cell.waiters = {}
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("me", "peer", "shown", "topic", "passes"),
+    [
+        ("server", "ben", "ben", (CellChannel.SERVER_MAIN, "heart_beat"), True),
+        ("server", "ada", "ben", (CellChannel.SERVER_MAIN, "heart_beat"), False),
+        ("server", "ada", None, (CellChannel.SERVER_MAIN, "heart_beat"), False),
+        ("server", f"ada.{JOB}", "ben", (CellChannel.CELLNET, "bye"), False),
+        ("server", f"ben.{JOB}", "ben", (CellChannel.CELLNET, "bye"), True),
+        ("server", ADMIN, "ben", (CellChannel.HCI, "command"), False),
+        ("server", ADMIN, "coordinator@pfedes.local", (CellChannel.HCI, "command"), True),
+        (
+            "ada",
+            "server",
+            "ben",
+            (CellChannel.CLIENT_MAIN, "admin"),
+            False,
+        ),  # in the place of the coordinator
+        ("ada", "server", "coordinator@pfedes.local", (CellChannel.CLIENT_MAIN, "admin"), False),
+        ("ada", "server", "here", (CellChannel.CLIENT_MAIN, "admin"), True),
+    ],
+)
+def test_whose_certificate_goes_with_a_name(
+    me: str,
+    peer: str,
+    shown: str | None,
+    topic: tuple[str, str],
+    passes: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every certificate of the federation gets through the handshake."""
+    passed: list[Any] = []
+    monkeypatch.setattr(CoreCell, "process_message", lambda self, *given: passed.append(given))
+    connection: Any = SimpleNamespace(
+        connector=SimpleNamespace(driver=object()),
+        get_conn_properties=lambda: {DriverParams.PEER_CN.value: shown},
+    )
+    headers = {
+        MessageHeaderKey.ORIGIN: peer,
+        MessageHeaderKey.DESTINATION: me,
+        MessageHeaderKey.MSG_TYPE: MessageType.REQ,
+        MessageHeaderKey.CHANNEL: topic[0],
+        MessageHeaderKey.TOPIC: topic[1],
+    }
+    cell_of(me).process_message(Endpoint(peer), connection, 1, CellMessage(headers, b""))
+    assert bool(passed) == passes
 
 
 def test_who_may_ask_for_nothing_at_all() -> None:
