@@ -59,6 +59,24 @@ from nvflare.fuel.hci.server import builtin
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 print(CoreCell.__name__, builtin.ServerCommandRegister.__name__, socket_conn.MAX_FRAME_SIZE)
 print(*(type(one).__name__ for one in ClientRequestProcessors.request_processors))
+from nvflare.apis.utils.decomposers import flare_decomposers
+from nvflare.fuel.utils.fobs import fobs, lobs
+from nvflare.fuel.utils.fobs.datum import DatumManager
+flare_decomposers.register()
+print(*(type(fobs._decomposers[name]).__name__
+        for name in ("numpy.ndarray", "nvflare.fuel.utils.fobs.datum.Datum")),
+      DatumManager.add_datum.__module__, lobs.get_datum_dir.__module__)
+"""
+
+SERVER_PROCESS = """
+import os, runpy, sys
+from nvflare.private.fed.server.fed_server import FederatedServer
+from pfedes.deploy import process
+runpy.run_module = lambda name, **_: print(
+    name, FederatedServer.process_job_failure.__module__,
+    FederatedServer._validate_auth_headers.__module__)
+sys.argv = ["process", "server", sys.argv[1], "server", str(os.pipe()[0])]
+process.main()
 """
 
 
@@ -67,9 +85,23 @@ def test_what_flare_finds_in_a_process_of_ours() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLOSED], capture_output=True, text=True, check=True
     )
-    names, processors = done.stdout.splitlines()
+    names, processors, parts = done.stdout.splitlines()
     assert names == f"GuardedCell FewCommands {2**26}"
     assert processors == "Narrowed Narrowed Deploy Start Narrowed Narrowed"
+    attachments = "pfedes.deploy.hardening.attachments"
+    assert parts == f"NoArrays NoAttachment {attachments} {attachments}"
+
+
+def test_what_the_servers_process_looks_at_before_flare_does(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER_PROCESS, str(tmp_path / "server")],
+        env={**os.environ, INNER: str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    started = "nvflare.private.fed.app.server.server_train"
+    assert done.stdout.split() == [started, "pfedes.deploy.blame", "pfedes.deploy.guard"]
 
 
 def test_another_version_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from nvflare.private.defs import CellMessageHeaderKeys, new_cell_message
 from nvflare.private.fed.server import job_runner
 from nvflare.private.fed.server.fed_server import FederatedServer
 
-from pfedes import cli
+from pfedes import StoreError, cli
 from pfedes.core.payload import Payload
 from pfedes.deploy import blame
 from pfedes.deploy.coordinator.fleet import CalledOffError, NoMessage
@@ -139,6 +139,23 @@ def test_a_participant_that_ends_every_job_is_left_out_of_most(
     before = Strikes(people.layout.strikes).accounts()
     people.serving._strike_enders()
     assert Strikes(people.layout.strikes).accounts() == before
+
+
+def test_nobody_delays_a_job_by_silence_about_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = Federation(Layout(tmp_path / "federation")).serving
+    begun: list[Any] = []
+
+    def begin() -> None:
+        begun.append(serving.engine.limits["NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"])
+        raise StoreError("as far as here")
+
+    monkeypatch.setattr(serving.engine, "keep_alive", begin)
+    monkeypatch.setattr("pfedes.deploy.coordinator.serve.write_server", lambda place, config: None)
+    with pytest.raises(StoreError, match="as far as here"):
+        serving.run()
+    assert begun == ["30"]
 
 
 def test_nor_does_it_keep_a_federation_from_beginning(tmp_path: Path) -> None:
