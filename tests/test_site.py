@@ -156,6 +156,12 @@ def test_the_examples_that_pages_use_can_be_had_from_the_site(built: Path, tmp_p
         assert re.sub(r"\W+", "-", str(file.relative_to(tmp_path))) in listed.ids
 
 
+def test_the_tested_versions_can_be_had_from_the_site(built: Path) -> None:
+    name = "constraints.txt"
+    assert (built / name).read_bytes() == (ROOT / name).read_bytes()
+    assert name in Links(built / "index.html").targets
+
+
 def test_make_docs_refuses_a_dead_anchor(tmp_path: Path) -> None:
     """By the same rules, of two pages: the whole site has shown that nothing else is in the way."""
     rules = yaml.safe_load((ROOT / "mkdocs.yml").read_text())

@@ -16,16 +16,20 @@ from pfedes.section import Section
 
 FilledIn = Callable[[], Iterator[str]]
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-RESULTS = EXAMPLES.with_name("results")
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+RESULTS = ROOT / "results"
 LANGUAGES = {".md": "markdown", ".py": "python", ".toml": "toml"}
 """Of the examples' files, by suffix; other files are results and data."""
 ARCHIVE = "examples.zip"
+VERSIONS = "constraints.txt"
+"""The versions that pfedes is tested with: who has a wheel alone needs them, too."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Adds the examples as one file to download."""
+    """Adds what readers download: the examples as one file, and the tested versions."""
     files.append(File.generated(config, ARCHIVE, content=archive()))
+    files.append(File.generated(config, VERSIONS, content=(ROOT / VERSIONS).read_bytes()))
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -41,6 +45,8 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 def _named(link: re.Match[str]) -> str:
     """The words of a link and the file in the repository, which is no part of the site."""
     text, target = link.groups()
+    if target == VERSIONS:
+        return f"[{text}]({target})"
     if target.startswith(f"{EXAMPLES.name}/"):
         return f"[{text}](examples.md#{_anchor(target)})"
     return f"`{target}`" if text.strip("`") == target else f"{text} (`{target}` in the repository)"
