@@ -56,7 +56,7 @@ class Shadow:
     name: str
     architecture: str
     samples: int
-    weight: float  # what it counts in a mean
+    weight: float  # its weight in a mean
     shares: Numbers  # of its training samples, by class
     sent: Numbers  # the numbers of the download that an attacker looks at
     change: Numbers  # by what the upload differs from these
@@ -187,7 +187,7 @@ class Shadows:
             change = change_in(simulation, task, answer)
             known = task.download.tensors
             sent = {key: known.get(key, tensor * 0) for key, tensor in change.items()}
-        else:  # what travels is no change of anything
+        else:  # uploads of this method are no changes
             change = answer.payload.tensors
             sent = {key: tensor * 0 for key, tensor in change.items()}
         labels = population.labels(name)["train"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def output() -> Console:
     """Standard output; a pipe gets whole lines, a terminal its own width."""
-    # Without emoji: a method's name such as mine:Bug: is no code for a picture.
+    # Without emoji: a method's name such as mine:Bug: must not become a picture.
     width = None if sys.stdout.isatty() else 100
     return Console(width=width, highlight=False, markup=False, emoji=False)
 

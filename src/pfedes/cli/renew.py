@@ -42,7 +42,7 @@ def show_renewal(names: list[str], directory: Path, *, server: bool, authority: 
     if not (names or server or authority):
         raise ConfigError("name the participants to renew, or give --server or --authority")
     layout = Layout(directory.absolute())
-    if authority:  # first: nobody's certificate outlives the authority's
+    if authority:  # first: no certificate is valid for longer than the authority's
         renew_authority(layout)
         said("the authority's certificate is renewed: renew all others before its old one expires")
     if server:

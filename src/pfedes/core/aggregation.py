@@ -190,7 +190,7 @@ def krum(uploads: Sequence[Tensors], byzantine: int) -> int:
     """
     distances = torch.zeros(len(uploads), len(uploads), dtype=torch.float64)
     for name, tensor in uploads[0].items():
-        if tensor.is_floating_point():  # counters say nothing about what was learnt
+        if tensor.is_floating_point():  # counters are not learnt
             rows = torch.stack([upload[name].double().flatten() for upload in uploads])
             for index, row in enumerate(rows):
                 distances[index] += (rows - row).square().sum(1)

@@ -80,7 +80,7 @@ class Engine:
         with writing(self.output):
             self.output.parent.mkdir(parents=True, exist_ok=True)
             output = open_private(self.output, "ab")
-        # Not in the workspace: whoever copies that cannot copy a socket.
+        # Not in the workspace: a socket cannot be copied, and users copy workspaces.
         self._inner = tempfile.TemporaryDirectory(prefix="pfedes-", ignore_cleanup_errors=True)
         ours, theirs = os.pipe()
         with output:

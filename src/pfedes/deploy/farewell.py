@@ -38,5 +38,5 @@ def _log_out(site: Any) -> None:
     try:
         with site.engine.new_context() as fl_ctx:
             site.logout_client(fl_ctx)
-    except Exception as error:  # whatever is half built, or gone, at such a moment
+    except Exception as error:  # parts may be half built, or gone, at such a moment
         log.info("the server did not receive the goodbye: %s", error)

@@ -128,7 +128,7 @@ def _guard_connections(guard: Guard) -> None:
     def listening(self: Any, *args: Any, **kwargs: Any) -> None:
         listen(self, *args, **kwargs)
         if isinstance(self.socket, ssl.SSLSocket):
-            # Else who connects and says nothing keeps everybody else from connecting.
+            # Otherwise a silent connection would keep all others from connecting.
             setattr(self.socket, "do_handshake_on_connect", False)  # noqa: B010 - unknown to mypy
 
     def handling(self: Any) -> None:

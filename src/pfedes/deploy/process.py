@@ -17,7 +17,7 @@ from pfedes.fleet.process import end_with
 
 def main() -> None:
     role, workspace, name, leash = sys.argv[1:]
-    os.umask(0o077)  # whatever FLARE writes is for its owner only
+    os.umask(0o077)  # only the owner may read what FLARE writes
     last: list[Callable[[], None]] = []
     end_with(int(leash), lambda: _end_group(last))
     harden()

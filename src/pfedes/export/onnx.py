@@ -165,7 +165,7 @@ def _quietly() -> Iterator[None]:
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             yield
-    except Exception as error:  # it raises whatever its passes raise, over many lines
+    except Exception as error:  # its passes raise exceptions of any kind, over many lines
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelError(f"torch cannot write this model as ONNX: {reason}") from error
     finally:

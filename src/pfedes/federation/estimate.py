@@ -152,7 +152,7 @@ def tried(host: ClientHost, task: Task, run: str = "plan") -> Trial:
     if isinstance(answer, Failure):
         raise MethodError(f"{answer.client} cannot be trained: {answer.reason}")
     scoring = scored - began
-    training = max(0.0, answered - scored - scoring)  # who has learned is scored
+    training = max(0.0, answered - scored - scoring)  # clients that have trained are scored
     return Trial(answer, training, scoring, _size(host.store.root) - before)
 
 

@@ -234,7 +234,7 @@ class ClientHost:
         """The client at the version that a task starts from, ready to be used."""
         client = self._at_base(task)
         if task.base == 0:
-            # Who was never selected has what it would keep from its first selection on.
+            # A client that was never selected gets what it would keep from its first selection on.
             ctx = self.context(task.round)
             with ctx.streams.ambient("client", round=task.round, client=task.client):
                 self.method.prepare(client, ctx)

@@ -67,7 +67,7 @@ def begin_early(count: int) -> None:
     """Starts workers for later use, if this process has yet to import torch, too."""
     if "torch" in sys.modules:
         return
-    with suppress(OSError):  # who needs one will say so
+    with suppress(OSError):  # a caller that needs one will report it
         for _ in range(min(count, MOST)):
             _waiting.append(begin())
 

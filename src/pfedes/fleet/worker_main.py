@@ -26,7 +26,7 @@ from pfedes.store.log import Collected
 
 
 def main() -> None:
-    end_with(int(sys.argv[1]))  # the rest is for who looks at a list of processes
+    end_with(int(sys.argv[1]))  # the rest is for people who list processes
     keep_freed_memory()
     tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what user code prints must not end up among the answers

@@ -93,7 +93,7 @@ def _wait_for_old_workers(state: Path) -> None:
 
 
 def _open(path: Path) -> IO[str]:
-    with writing(path):  # who cannot open the file cannot lock it either
+    with writing(path):  # a process that cannot open the file cannot lock it either
         return open_private(path, "a")
 
 

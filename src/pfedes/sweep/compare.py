@@ -24,7 +24,7 @@ from pfedes.sweep.cells import Cell, Outcome
 
 SERIAL = {
     "runtime.fleet": "serial",  # cells run side by side, each in one process
-    # Where they run side by side is no part of them.
+    # The place where they run is not part of their identity.
     **dict.fromkeys(
         ("runtime.cluster", "runtime.tls_ca", "runtime.tls_cert", "runtime.tls_key"), ""
     ),

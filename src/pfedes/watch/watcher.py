@@ -75,7 +75,7 @@ class Watcher:
 
     def ask_federations(self) -> None:
         """Asks coordinators' servers who is connected: seconds for each that does not answer."""
-        self._looked.wait(LOOKING)  # at the start it is not known yet whom to ask
+        self._looked.wait(LOOKING)  # at the start it is not known yet which server to ask
         for entry in list(self.entries.values()):
             if entry.federation is not None:
                 people = _people(entry.federation)

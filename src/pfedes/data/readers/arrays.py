@@ -21,7 +21,7 @@ def open_numbers(path: Path, shape: Shape) -> NDArray[np.float32]:
     try:
         table = path.suffix.lower() == ".csv"
         found = _table(path) if table else np.atleast_1d(np.load(path, allow_pickle=False))
-    except Exception as error:  # readers raise whatever they stumble over
+    except Exception as error:  # readers raise exceptions of any kind
         raise DataError(f"{path} cannot be read as numbers ({kinds}): {reason(error)}") from None
     if found.dtype.kind not in "fiub":
         raise DataError(f"{path} cannot be read as numbers ({kinds}): it holds {found.dtype}")

@@ -77,7 +77,7 @@ def _decoded(
             yield as_array(example[image], *form), example[label]
     except DataError:
         raise
-    except Exception as error:  # decoders raise whatever they stumble over
+    except Exception as error:  # decoders raise exceptions of any kind
         raise DataError(f"{name} holds data that cannot be decoded: {said(error)}") from None
 
 
@@ -90,7 +90,7 @@ def _load(name: str, directory: str) -> dict[str, Any]:
     datasets.disable_progress_bars()
     try:
         return dict(datasets.load_dataset(where or name))
-    except Exception as error:  # the library raises whatever its readers raise
+    except Exception as error:  # its readers raise exceptions of any kind
         raise DataError(f"cannot load {name} from {where or 'the hub'}: {said(error)}") from None
 
 

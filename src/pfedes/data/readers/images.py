@@ -83,7 +83,7 @@ def open_picture(path: Path, size: int | tuple[int, int], channels: int = 3) -> 
             warnings.simplefilter("ignore")  # of odd files that can still be read
             with Image.open(path, formats=FORMATS) as image:
                 return as_array(image, size, channels)
-    except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
+    except Exception as error:  # decoders raise exceptions of any kind, even SyntaxError
         raise DataError(f"{path} cannot be read as a picture: {reason(error)}") from None
 
 

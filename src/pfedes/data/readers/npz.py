@@ -27,7 +27,7 @@ def read_npz(source: str) -> Arrays:
             given = {name: file[name] for name in names}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {reason(error)}") from None
-    except Exception as error:  # zipfile, zlib and numpy raise whatever they stumble over
+    except Exception as error:  # zipfile, zlib and numpy raise exceptions of any kind
         raise DataError(f"{path} is not an .npz file of arrays: {said(error)}") from None
     found = {}
     for split in SPLITS:

@@ -136,7 +136,7 @@ def _decode(blob: bytes | None, path: Path) -> Images:
     try:
         with Image.open(io.BytesIO(blob or b""), formats=FORMATS) as image:
             pixels = as_array(image, size=0)
-    except Exception as error:  # decoders raise whatever they stumble over, even SyntaxError
+    except Exception as error:  # decoders raise exceptions of any kind, even SyntaxError
         raise DataError(f"{path} holds an image that cannot be decoded: {said(error)}") from None
     if pixels.shape != SHAPE:
         raise DataError(f"{path} holds an image of {pixels.shape}, expected {SHAPE}")

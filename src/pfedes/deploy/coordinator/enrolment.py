@@ -74,7 +74,7 @@ class Enrolment:
             with torch.device("meta"):  # shapes without numbers
                 wire = self._simulation.method.allowed(card, self._simulation.context(1))
             size = max(wire.down.most_bytes, wire.up.most_bytes) / MEBIBYTE
-        except Exception as error:  # whatever a method raises for a card that cannot be
+        except Exception as error:  # a method may raise anything for an impossible card
             raise WireError(f"the method has no messages for it: {type(error).__name__}") from None
         if size > self._max_message * FILLED:
             raise WireError(

@@ -363,7 +363,7 @@ def coordinate(layout: Layout, config: Config, fleet: FlareFleet) -> None:
         run = _federation(layout, config, fleet, quorum).run()
     except MethodError as error:
         if begun(layout) is None and len(fleet.reachable) < quorum:
-            # Somebody fell silent before there was a run: that is no reason to give up.
+            # A participant fell silent before there was a run: the federation can still begin.
             raise CalledOffError(str(error)) from None
         raise
     told = _told(layout, run)

@@ -8,7 +8,7 @@ from pfedes.deploy.coordinator.fleet import begun, is_finished, untold
 from pfedes.deploy.coordinator.layout import Layout
 from pfedes.deploy.coordinator.strikes import Strikes
 
-PATIENCE = 120.0  # seconds for those who were there before, after which the others continue
+PATIENCE = 120.0  # seconds to wait for earlier participants, after which the others continue
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class _Exchange:
         self._ask = ask
         self._collector = collector
         self._replies = replies
-        self.silent: set[str] = set()  # who was asked last, and did not answer
+        self.silent: set[str] = set()  # the members that were asked last and did not answer
 
     def mask(self, members: Sequence[Ready]) -> Iterator[tuple[str, Masked]]:
         entries = [self._entry(member) for member in members]

@@ -50,7 +50,7 @@ def prepare(layout: Layout, config: Config) -> list[str]:
     """Makes the federation's directory and kits for all participants; returns new names."""
     config = _without_revoked(layout, config)
     check_terms(config)
-    Simulation(config)  # whatever is wrong with the terms is said before anything is made
+    Simulation(config)  # refuses wrong terms before anything is made
     if begun(layout) is None:
         config.check_uploads(config.federation.quorum or len(config.federation.participants))
     with writing(layout.directory):
@@ -147,7 +147,7 @@ class Serving:
         self._waiting_since = 0.0
         self._finished_at = 0.0
         self._seen: set[str] = set()  # all that were connected since this process began
-        self._last_there = 0.0  # when anybody was, who does not know the end
+        self._last_there = 0.0  # when a participant that lacks the result was last connected
         self._watch = Announcer(layout, say)
 
     def run(self) -> Run:
@@ -221,7 +221,7 @@ class Serving:
             return True
         names, now = ", ".join(sorted(left)), time.monotonic()
         if self._last_there == 0.0 or left - self._seen or left & self._presence.connected.keys():
-            self._last_there = now  # who was not here yet may be about to connect
+            self._last_there = now  # others may be about to connect
             most = config.federation.timeout + LEAVING
             self._wait_for(f"all rounds are done; waiting at most {most:g} s to tell {names}")
         else:

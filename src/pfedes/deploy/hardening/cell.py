@@ -103,7 +103,7 @@ class GuardedCell(CoreCell):  # type: ignore[misc]  # FLARE has no types
         kind = header(MessageHeaderKey.MSG_TYPE)
         to, back = doors_between(origin, destination), doors_between(destination, origin)
         if kind in (MessageType.REPLY, MessageType.RETURN):
-            # FLARE decodes replies before it looks who asked.
+            # FLARE decodes replies before it checks who asked.
             asked = _as_list(header(MessageHeaderKey.REQ_ID))
             awaited = destination != self.my_info.fqcn or any(a in self.waiters for a in asked)
             return "" if back and awaited else "an answer without a request"

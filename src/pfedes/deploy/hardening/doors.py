@@ -38,7 +38,7 @@ def _doors(channel: str, *topics: str) -> set[Door]:
     return {(channel, topic) for topic in topics}
 
 
-_BYE = _doors(CellChannel.CELLNET, CellChannelTopic.Bye)  # to a neighbour, by whoever ends
+_BYE = _doors(CellChannel.CELLNET, CellChannelTopic.Bye)  # to a neighbour, by a process that ends
 _LARGE = _doors(OBJ_DOWNLOADER_CHANNEL, OBJ_DOWNLOADER_TOPIC, SOURCE_FAILURE_TOPIC)
 _MEETING = _doors(CellChannel.SERVER_MAIN, CellChannelTopic.Challenge, CellChannelTopic.Register)
 

@@ -17,7 +17,7 @@ def main() -> None:
     module = MODULES[sys.argv.pop(1)]
     # FLARE would try to reach a parent that is gone for minutes or forever, without a pause.
     end_without_parent(int(sys.argv.pop(1)))
-    os.umask(0o077)  # whatever FLARE writes is for its owner only
+    os.umask(0o077)  # only the owner may read what FLARE writes
     harden()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

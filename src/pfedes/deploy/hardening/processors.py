@@ -149,6 +149,6 @@ def _foreign(body: Any) -> str:
                 names = ", ".join(entry.filename for entry in others)
                 return f"a job with other files: {names!r:.200}"
             found = json.loads(archive.read(others[0]))
-    except Exception as error:  # whatever a damaged archive makes of itself
+    except Exception as error:  # a damaged archive may raise anything
         return f"a job that cannot be read ({type(error).__name__})"
     return "" if found == site_app() else "a job that names other classes"

@@ -32,7 +32,7 @@ class Connection:
 
     def __init__(self, runtime: RuntimeConfig) -> None:
         self.address = runtime.cluster
-        # What it says is meant for people who know Dask; what matters we say ourselves.
+        # Its messages are for people who know Dask; our own messages say what matters.
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         if self.address.startswith("tcp://"):

@@ -86,7 +86,7 @@ class Roster:
         self._examined: dict[str, _Examination] = {}
         self._refused: dict[str, str] = {}
         self._next_look = 0.0
-        self._asked: Future[dict[str, int]] | None = None  # the scheduler, who is there
+        self._asked: Future[dict[str, int]] | None = None  # the scheduler which workers there are
         self._has_looked = False
         self._nobody_since: float | None = None
 
@@ -183,7 +183,7 @@ class Roster:
             node = examination.result.result()
         except CancelledError:
             return  # it has gone meanwhile, or will be examined again
-        except Exception as error:  # whatever the worker's own Python makes of our call
+        except Exception as error:  # the worker's own Python may raise anything at our call
             text = str(error) or type(error).__name__
             reason = text if isinstance(error, Refused) else f"{address}: {text}"
             self._refused[address] = " ".join(reason.split())

@@ -119,7 +119,7 @@ def prepare(run: NodeRun) -> str:
         _desk_for(run)
     except LacksDataError:
         return "data"
-    except Exception as error:  # a participant's own code may raise whatever it likes
+    except Exception as error:  # a participant's own code may raise anything
         return str(error) or type(error).__name__
     return "ready"
 

@@ -155,7 +155,7 @@ def faster(results: Results, what: str, unit: str) -> Claim:
                 continue
             own, other = spent(ours, target, what), spent(theirs, target, what)
             if not other:
-                continue  # who sends nothing does not take part in a race of floats
+                continue  # methods that send nothing take no part in a race of floats
             first += own < other
             level += own == other
             later += own > other
