@@ -45,6 +45,7 @@ TINY = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
         (["rum"], "unknown command 'rum'; did you mean 'run'?"),
         (["--versio"], "No such option: --versio"),
         (["run", "--tls", "certificates"], "certificates (--tls) are of use only with a cluster"),
+        (["paper", "models", "--tls", "certificates"], "are of use only with a cluster"),
         (["compare", "--collect", "--out", "no"], "no run of this comparison is finished in no"),
         (["run", "missing.toml"], "cannot read configuration missing.toml: No such file"),
         (["run", "--set", "train.epochs"], "--set takes section.key=value"),

@@ -121,7 +121,7 @@ def paper(
         Path(archive) if archive else None,
         against,
     )
-    runtime = configure(cluster=cluster, tls=tls).runtime if cluster else None
+    runtime = configure(cluster=cluster, tls=tls).runtime if cluster or tls else None
     work.bring()
     results = Results(work.scale, work.root)
     if not draw:

@@ -113,7 +113,7 @@ def paper(
         cell=cell,
         count=count,
         jobs=jobs,
-        cluster=configure(cluster=cluster, tls=tls).runtime if cluster else None,
+        cluster=configure(cluster=cluster, tls=tls).runtime if cluster or tls else None,
         keep_states=keep_states,
         quiet=quiet,
     )
