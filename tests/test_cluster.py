@@ -11,21 +11,22 @@ import pytest
 
 from clusters import SETTINGS, Cluster, Gate, Meanwhile, Process, log_of, on
 from pfedes import Federation, open_run
+from pfedes.methods import METHODS
 from processes import Started
 from running import result, small
 
 GATED = "gated:Gated"
+QUICKLY = ("fedtgp", "fedmrl")  # server training, and what is kept beside the model
 
 
 @pytest.mark.parametrize(
     "method",
     [
-        "fedtgp",
-        "fedmrl",
-        *(pytest.param(name, marks=pytest.mark.repeat) for name in ("fedgh", "fedssa", "fedre")),
+        method if method in QUICKLY else pytest.param(method, marks=pytest.mark.repeat)
+        for method in METHODS
     ],
 )
-def test_methods_whose_server_trains_or_whose_clients_keep_more(
+def test_every_method_gives_the_bits_of_one_process(
     method: str, two_nodes: Cluster, tmp_path: Path
 ) -> None:
     """What a client keeps beside its model travels with it; class ids come with uploads."""
