@@ -118,7 +118,7 @@ def test_on_the_command_line(
     assert [person.name for person in config.participants] == list(SITES)
     assert config.train.rounds == rounds
     line = refused("rehearse", study, "--data", data, "--participants", "2")
-    assert "--participants: a configuration says itself who takes part" in line
+    assert "--participants is not for a configuration, which names its participants" in line
 
 
 def test_nothing_is_made_without_participants(tmp_path: Path) -> None:

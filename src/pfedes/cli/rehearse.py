@@ -29,7 +29,9 @@ def rehearse(
     data: Data = None,
     participants: Annotated[
         int | None,
-        typer.Option(min=1, max=20, help="Number of participants without a configuration; 3."),
+        typer.Option(
+            min=1, max=20, help="Number of participants if no configuration is given; by default 3."
+        ),
     ] = None,
     rounds: Rounds = None,
     out: Annotated[
@@ -93,6 +95,6 @@ def _rehearsed(
         number = OURS if participants is None else participants
         return rehearse_federation(out, number, said, rounds=rounds, settings=chosen)
     if participants is not None:
-        raise ConfigError("--participants: a configuration says itself who takes part")
+        raise ConfigError("--participants is not for a configuration, which names its participants")
     rounds = ROUNDS if rounds is None else rounds
     return rehearse_with(out, effective(file, list(settings), data=data, rounds=rounds), said)

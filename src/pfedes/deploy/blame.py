@@ -26,7 +26,7 @@ FAILURES = (
     JobReturnCode.INFRASTRUCTURE_ERROR,
     JobReturnCode.ABORTED,
 )
-"""Those words that end a job."""
+"""The words that end a job."""
 
 
 class Blame:

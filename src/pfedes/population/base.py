@@ -80,7 +80,7 @@ class Population(ABC):
         return None
 
     def remarks(self, name: str) -> tuple[str, ...]:
-        """What is odd about a client's data, and not wrong."""
+        """Remarks on what is odd about a client's data, but not wrong."""
         return ()
 
     def consent(self, name: str) -> Consent | None:

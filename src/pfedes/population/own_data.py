@@ -62,7 +62,7 @@ class OwnData:
     preprocess: Preprocess | None = None
     """The preprocessing that made these inputs from rows of a table."""
     remarks: tuple[str, ...] = ()
-    """What is odd about them, and not wrong."""
+    """Remarks on what is odd about the data, but not wrong."""
 
     @property
     def has_inputs(self) -> bool:
