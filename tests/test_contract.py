@@ -180,9 +180,12 @@ def test_a_comparison_in_which_a_run_failed_is_no_success(
     assert f"2 of 3 runs failed: {own[0]}/seed-0, {own[1]}/seed-0. Fix that, then" in last
     assert f"{own[1]}/seed-0: no round succeeded\n" in said.err
     assert "\nMisspells: all 4 clients of round 1 failed" in said.out
-    assert (tmp_path / "compare.tex").exists()
+    assert "modle" in (tmp_path / "compare.tex").read_text()
+    assert "Fix that" not in (tmp_path / "compare.tex").read_text()
     assert execute([*words, own[0]]) == 1  # as of the run alone
-    assert "all 4 clients of round 1 failed" in capsys.readouterr().err.splitlines()[-1]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "all 4 clients of round 1 failed" in last
+    assert last.endswith(f"Fix that, then run the same command with --out {tmp_path}")
 
 
 def test_a_run_in_which_no_round_succeeded_has_no_accuracy_in_a_table(tmp_path: Path) -> None:

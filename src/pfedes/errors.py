@@ -59,9 +59,18 @@ class TrainingError(PfedesError):
 
 
 class FailedRunError(PfedesError):
-    """The method's own code failed at the server, or at every client alike."""
+    """The method's own code failed at the server, or at every client alike.
+
+    Args:
+        what: What failed, where.
+        remedy: What to do about it, which a table leaves out.
+    """
 
     exit_code = 1
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(f"{what}. {remedy}" if remedy else what)
+        self.what = what
 
 
 class ClusterError(PfedesError):

@@ -165,7 +165,9 @@ class ComparisonPlan:
     def comparison(self, outcomes: Sequence[Outcome]) -> Comparison:
         """The comparison of all finished runs; an error if no method has a result."""
         if all(outcome.run is None for outcome in outcomes):
-            raise error_of(outcomes[0], outcomes[0].reason)
+            first = outcomes[0]
+            again = f". Fix that, then run the same command with --out {self.directory}"
+            raise error_of(first, f"{first.reason}{again if first.failed else ''}")
         return Comparison(outcomes, self.methods, self.config, self.directory, self.against)
 
     def complaint(self, comparison: Comparison) -> str:

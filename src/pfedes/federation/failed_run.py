@@ -37,8 +37,8 @@ def blaming(method: Method[Any], function: str, round: int, continuing: str = ""
     except Exception as error:
         wrong = str(error) if isinstance(error, _NoPayloadError) else kind_text_and_place(error)
         where = f"{_called(method, error) or function}() of {method.name} failed in round {round}"
-        remedy = f". Fix that, then run {continuing}" if continuing else ""
-        raise FailedRunError(f"{where}: {wrong}{remedy}") from error
+        remedy = f"Fix that, then run {continuing}" if continuing else ""
+        raise FailedRunError(f"{where}: {wrong}", remedy) from error
 
 
 def _called(method: Method[Any], error: Exception) -> str:
@@ -79,5 +79,5 @@ def refuse_a_broken_method(verdicts: Sequence[Verdict], continuing: str) -> None
     if len(alike) == 1 and all(v.status == "failed" for v in verdicts if v.asked):
         everyone = "the only client" if asked == 1 else f"all {asked} clients"
         raise FailedRunError(
-            f"{everyone} of round 1 failed: {alike.pop()}. Fix that, then run {continuing}"
+            f"{everyone} of round 1 failed: {alike.pop()}", f"Fix that, then run {continuing}"
         )

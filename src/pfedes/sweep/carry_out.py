@@ -26,8 +26,10 @@ def carry_out(
                 select=select,
                 listener=listener,
             ).run()
+    except FailedRunError as error:
+        return CellResult(error.what, failed=True)  # who began the sweep knows how it continues
     except PfedesError as error:
-        return CellResult(str(error), failed=isinstance(error, FailedRunError))
+        return CellResult(str(error))
     except Exception as error:
         return CellResult(kind_text_and_place(error), failed=True)
     return CellResult()
