@@ -18,6 +18,8 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'flare': pip install 'pfedes[flare]'")
 
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import make_reply
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
@@ -31,6 +33,7 @@ from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.private.admin_defs import Message, MsgHeader, ReturnCode
 from nvflare.private.defs import RequestHeader, TrainingTopic
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.server.server_runner import ServerRunner
 from nvflare.private.scheduler_constants import ShareableHeader
 
 from commands import refused
@@ -39,6 +42,7 @@ from pfedes.deploy.hardening import unix, version
 from pfedes.deploy.hardening.cell import GuardedCell, is_neighbour, may_speak_for
 from pfedes.deploy.hardening.commands import COMMANDS, FewCommands
 from pfedes.deploy.hardening.doors import doors_between
+from pfedes.deploy.hardening.job import keep_going
 from pfedes.deploy.hardening.latecomers import closing_latecomers
 from pfedes.deploy.hardening.launcher import SiteLauncher
 from pfedes.deploy.hardening.processors import CONFIG, Deploy, Narrowed, Start, processors
@@ -66,6 +70,16 @@ flare_decomposers.register()
 print(*(type(fobs._decomposers[name]).__name__
         for name in ("numpy.ndarray", "nvflare.fuel.utils.fobs.datum.Datum")),
       DatumManager.add_datum.__module__, lobs.get_datum_dir.__module__)
+"""
+
+JOB_PROCESS = """
+import os, runpy, sys
+from pfedes.deploy.hardening import job
+runpy.run_module = lambda name, **_: print(
+    name, len(sys.modules[name.replace("app.server.runner_process", "server.server_runner")]
+              .ServerRunner.ABORT_RETURN_CODES))
+sys.argv = ["job", "server", str(os.getppid())]
+job.main()
 """
 
 SERVER_PROCESS = """
@@ -102,6 +116,28 @@ def test_what_the_servers_process_looks_at_before_flare_does(tmp_path: Path) -> 
     )
     started = "nvflare.private.fed.app.server.server_train"
     assert done.stdout.split() == [started, "pfedes.deploy.blame", "pfedes.deploy.guard"]
+
+
+@pytest.mark.parametrize("code", ServerRunner.ABORT_RETURN_CODES)
+def test_no_answer_of_one_site_ends_the_job(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that site's failure, as any other return code."""
+    monkeypatch.setattr(ServerRunner, "ABORT_RETURN_CODES", ServerRunner.ABORT_RETURN_CODES)
+    context = MagicMock()
+    context.get_peer_context.return_value = FLContext()
+    context.get_peer_context.return_value.set_prop("__run_num__", JOB)
+    for ends in (True, False):
+        runner = MagicMock(ABORT_RETURN_CODES=ServerRunner.ABORT_RETURN_CODES, job_id=JOB)
+        result = make_reply(code)
+        ServerRunner._process_submission(runner, MagicMock(), "pfedes", "1", result, context)
+        assert runner.system_panic.called == ends
+        keep_going()
+
+
+def test_nor_in_the_process_of_the_servers_job() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", JOB_PROCESS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "nvflare.private.fed.app.server.runner_process 0\n"
 
 
 def test_another_version_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,12 +165,17 @@ def test_nor_does_it_keep_a_federation_from_beginning(tmp_path: Path) -> None:
         people.layout.write_ended(job, ["eve"])
         people.serving._job = job
         people.serving._strike_enders()
-    for quorum, sites in ((2, ["ada", "ben"]), (3, ["ada", "ben", "eve"])):
+    everybody = ["ada", "ben", "eve"]
+    for quorum, sites, pardoned in (
+        (2, ["ada", "ben"], []),
+        (3, everybody, ["eve"]),
+        (0, everybody, ["eve"]),  # as many as there are: who is not asked would end it
+    ):
         config = people.configured(
-            **{"federation.participants": list(people.shapes), "federation.quorum": quorum}
+            **{"federation.participants": everybody, "federation.quorum": quorum}
         )
         found = gather(people.layout, config, people.connected, 0)
-        assert (found.sites, found.is_ready) == (sites, True)
+        assert (found.sites, found.pardoned, found.is_ready) == (sites, pardoned, True)
 
 
 JOB = "5f0c0b52-7a3e-4d0b-9d7e-0f6f3a1c2b11"

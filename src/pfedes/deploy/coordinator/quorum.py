@@ -40,9 +40,9 @@ def gather(layout: Layout, config: Config, connected: Collection[str], waited: f
     paused: set[str] = set()
     if run is not None and is_finished(run, config):
         wanted, quorum, fewest = untold(layout, run), 1, 1
-    elif run is None and quorum:
+    elif run is None:
         paused = Strikes(layout.strikes).paused(1) & wanted & there
-        if len((wanted & there) - paused) >= max(quorum, fewest):
+        if quorum and len((wanted & there) - paused) >= max(quorum, fewest):
             wanted -= paused
     elif run is not None:
         paused = Strikes(layout.strikes).paused(run.manifest.round + 1) & wanted & there

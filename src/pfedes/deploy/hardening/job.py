@@ -13,13 +13,22 @@ MODULES = {
 }
 
 
+def keep_going() -> None:
+    """What one site answers ends no job: FLARE would end everybody's by some return codes."""
+    from nvflare.private.fed.server.server_runner import ServerRunner
+
+    ServerRunner.ABORT_RETURN_CODES = ()
+
+
 def main() -> None:
-    module = MODULES[sys.argv.pop(1)]
+    role = sys.argv.pop(1)
     # FLARE would try to reach a parent that is gone for minutes or forever, without a pause.
     end_without_parent(int(sys.argv.pop(1)))
     os.umask(0o077)  # only the owner may read what FLARE writes
     harden()
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if role == "server":
+        keep_going()
+    runpy.run_module(MODULES[role], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
