@@ -61,6 +61,15 @@ def test_the_terms_are_those_of_the_simulation(tmp_path: Path) -> None:
         assert alone.train == config.train
 
 
+def test_sites_tell_the_measures_that_a_configuration_asks_for(tmp_path: Path) -> None:
+    """Nobody could write that into their files: they have none yet."""
+    config = ward(tmp_path / "ward", federation__measures=True, train__rounds=1)
+    run = Federation(config, out=tmp_path / "run").run()
+    assert run.trained
+    write_file(tmp_path / "east", config.participants[0], "pfedes")
+    assert "measures" in read_participant(tmp_path / "east" / "participant.toml").share
+
+
 def test_consent_to_a_method_that_is_for_pictures_changes_nothing(tmp_path: Path) -> None:
     """Its shared network is no network for rows; a hospital may agree to it nevertheless."""
     config = ward(tmp_path / "ward")

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, ValidationError
 from pfedes.config.config import Config
 from pfedes.config.natural import sites_in
 from pfedes.config.participant import FOLDER, Participant, participant_from, read_participant
+from pfedes.core.protocol import BY_DEFAULT, MEASURES
 from pfedes.data.partition import PartitionConfig
 from pfedes.data.sources import DataConfig
 from pfedes.data.tables import TableConfig, file_in, is_file
@@ -133,6 +134,10 @@ def with_sites(config: Config, directory: Path) -> Config:
         return config
     sites = sites_in(config.data, config.partition, config.models, config.table, directory)
     agreed = {key: getattr(config.federation, key) for key in config.federation.model_fields_set}
+    people = sites.participants
+    if config.federation.measures:  # whoever holds the rows of all asks nobody's consent
+        shared = {"share": (*BY_DEFAULT, MEASURES)}
+        people = tuple(person.model_copy(update=shared) for person in people)
     return config.model_copy(
         update={
             "data": DataConfig(),
@@ -140,7 +145,7 @@ def with_sites(config: Config, directory: Path) -> Config:
             "models": config.models.model_copy(update={"table": ()}),
             "table": TableConfig(),
             "federation": config.federation.model_copy(update={**sites.agreed, **agreed}),
-            "participants": sites.participants,
+            "participants": people,
         }
     )
 
