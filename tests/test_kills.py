@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pfedes import Federation, open_run
+from pfedes import Federation, Run, open_run
 from processes import Started
 from running import result, rows, small
 
@@ -71,17 +71,31 @@ FLEETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.repeat)])
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_kills_at_random_moments(fleet: str, kills: int, tmp_path: Path) -> None:
+    """Interpreters that import torch take the time, with workers twice as many."""
+    survive(kills, tmp_path, fleet)
+
+
+@pytest.mark.repeat
+@pytest.mark.parametrize(("mode", "fleet"), [("central", "serial"), ("local", "workers")])
+def test_kills_with_noise_give_the_same_bits_and_charge_nobody_twice(
+    mode: str, fleet: str, tmp_path: Path
+) -> None:
+    run = survive(20, tmp_path, fleet, privacy__mode=mode, privacy__noise=0.01)
+    numbers = list(range(1, run.manifest.round + 1))
+    assert [row["round"] for row in rows(run.directory / "privacy.jsonl")] == numbers
+    assert run.summary["privacy"]["releases"] == [len(numbers)] * 4
+
+
+def survive(kills: int, tmp_path: Path, fleet: str, **settings: Any) -> Run:
     """kill -9, to the whole process group or (with workers) to the main process alone.
 
     Every kill waits for a round and a half at most and may be noticed two rounds late, so that
     four rounds for each are enough on a busy machine, too.
-
-    Interpreters that import torch take the time, with workers twice as many.
     """
     rounds = 4 * kills
     tiny: dict[str, Any] = {"train__rounds": rounds, "data__limit": 120, "models__pool": ["cnn5"]}
-    straight = result(Federation(small(**tiny), out=tmp_path / "straight").run())
-    config = small(**{**tiny, **FLEETS[fleet]})
+    straight = result(Federation(small(**tiny, **settings), out=tmp_path / "straight").run())
+    config = small(**{**tiny, **FLEETS[fleet], **settings})
     directory, dice, reached = tmp_path / "run", random.Random(20), []
     for number in range(kills):
         run, before = Started(directory, config), answers(directory)
@@ -105,11 +119,13 @@ def test_kills_at_random_moments(fleet: str, kills: int, tmp_path: Path) -> None
     assert reached == sorted(reached)
     assert reached[0] < reached[-1] < rounds
 
-    assert result(Federation.resume(directory).run()) == straight
+    resumed = Federation.resume(directory).run()
+    assert result(resumed) == straight
     numbers = list(range(1, rounds + 1))
     assert [row["round"] for row in rows(directory / "rounds.jsonl")] == numbers
     asked = [(row["round"], row["client"]) for row in rows(directory / "clients.jsonl")]
     assert asked == [(r, f"client-{c:04d}") for r in numbers for c in range(4)]
+    return resumed
 
 
 @pytest.mark.parametrize("fleet", FLEETS)
