@@ -123,13 +123,12 @@ def measured(out: Path, clients: int) -> dict[str, list[float]]:
 def draw(panels: Sequence[tuple[int, dict[str, list[float]]]], place: Path) -> None:
     """A panel for each number of clients: how far ahead of Standalone, seed by seed."""
     figure = Figure(figsize=(4.6 * len(panels), 3.2), layout="constrained")
-    for number, (clients, found) in enumerate(panels, 1):
-        axes = figure.add_subplot(1, len(panels), number)
+    (row,) = figure.subplots(1, len(panels), sharey=True, squeeze=False)
+    for axes, (clients, found) in zip(row, panels, strict=True):
         panel(axes, found)
-        axes.set(
-            title=f"{clients:,} clients", xlabel="epsilon", ylabel="points ahead of Standalone"
-        )
-        axes.legend(fontsize=8)
+        axes.set(title=f"{clients:,} clients", xlabel="epsilon")
+    row[0].set_ylabel("points ahead of Standalone")
+    row[-1].legend(fontsize=8)
     figure.savefig(place, dpi=130)
 
 
