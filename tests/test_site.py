@@ -1,6 +1,7 @@
 """The documentation as a site: complete, without a dead link, and usable without a network."""
 
 import csv
+import io
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 import yaml
+from PIL import Image, ImageStat
 
 import pfedes
 from pfedes import methods
@@ -198,3 +200,19 @@ def test_search_works_from_a_disk(scheme: str, browser: Any, built: Path) -> Non
     assert complaints == []
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     context.close()
+
+
+def test_pictures_follow_light_and_dark(browser: Any, built: Path) -> None:
+    brightness: dict[str, list[float]] = {}
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        page = context.new_page()
+        page.goto((built / "design.html").as_uri())
+        for picture in ("how-it-works", "layers", "payload"):
+            seen = page.locator(f"img[src='{picture}.svg']").screenshot()
+            grey = Image.open(io.BytesIO(seen)).convert("L")
+            brightness.setdefault(picture, []).append(ImageStat.Stat(grey).mean[0])
+        context.close()
+    for light, dark in brightness.values():
+        assert light > 200, brightness
+        assert dark < 80, brightness
