@@ -1,7 +1,6 @@
 """The leaderboard, on runs made up by hand."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from pfedes.reproduction.experiment import Results
 from pfedes.reproduction.experiments.leaderboard import BEST, show, wanted
 from pfedes.reproduction.experiments.tables import show as show_table
 from pfedes.reproduction.record import Record
-from pfedes.reproduction.scale import LAPTOP, SCALES, SMOKE, Crowd
+from pfedes.reproduction.scale import LAPTOP, SCALES, SMOKE
 from pfedes.reproduction.scenario import DATA, LISTED, Setting
 from records import record
+from scales import TINY
 
 CLIENTS = [0.5, 0.6, 0.7, 0.8]
 
@@ -66,9 +66,7 @@ def test_one_command_sets_a_method_beside_the_finished_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that are in the archive nothing is trained."""
-    crowds = dict.fromkeys(SMOKE.crowds, Crowd(4, rounds=1, epochs=1, batch_size=16))
-    settings = {"data.limit": 200, "models.pool": ["cnn5"]}
-    monkeypatch.setitem(SCALES, "smoke", replace(SMOKE, crowds=crowds, settings=settings))
+    monkeypatch.setitem(SCALES, "smoke", TINY)
     options: dict[str, Any] = {"archive": tmp_path / "kept", "jobs": 1, "quiet": True}
     pfedes.paper("leaderboard", methods=["standalone"], out=tmp_path / "first", **options)
     found = pfedes.paper(

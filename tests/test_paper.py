@@ -31,30 +31,15 @@ from pfedes.reproduction.methodology import origin
 from pfedes.reproduction.published import published
 from pfedes.reproduction.record import Record
 from pfedes.reproduction.runner import Campaign
-from pfedes.reproduction.scale import FULL, LAPTOP, SCALES, SMOKE, Crowd, scale_named
+from pfedes.reproduction.scale import FULL, LAPTOP, SCALES, SMOKE, scale_named
 from pfedes.reproduction.scenario import COMPARED, DATA, NAMES, SCENARIOS, Setting, option
 from pfedes.sweep.cells import Outcome
 from running import hyper_parameters
+from scales import TINY
 
 
 def paper(*arguments: str) -> Done:
     return command("paper", *arguments)
-
-
-TINY = replace(
-    SMOKE,
-    crowds={
-        10: Crowd(3, rounds=2, epochs=1, batch_size=16),
-        20: Crowd(3, rounds=2, epochs=1, batch_size=16),
-        50: Crowd(4, rounds=2, epochs=1, batch_size=16),
-        100: Crowd(5, rounds=2, epochs=1, batch_size=16),
-    },
-    settings={"data.limit": 200, "models.pool": ["cnn5"]},
-)
-"""The scale smoke with less of everything but experiments: a run takes a fraction of a second.
-
-Homogeneous and heterogeneous clients are the same at this scale.
-"""
 
 
 ENDS = (
@@ -452,7 +437,7 @@ def test_nothing_is_run_twice_and_everything_can_be_drawn_again(
 
 def test_a_run_is_archived_when_it_ends_and_not_with_the_last(tmp_path: Path) -> None:
     experiment = experiment_named("tsne")
-    work = Campaign([experiment], SMOKE, tmp_path / "out", archive=tmp_path / "kept")
+    work = Campaign([experiment], TINY, tmp_path / "out", archive=tmp_path / "kept")
 
     def interrupt(working: Mapping[str, int], outcomes: Sequence[Outcome]) -> None:
         if (tmp_path / "kept").exists():
@@ -464,13 +449,13 @@ def test_a_run_is_archived_when_it_ends_and_not_with_the_last(tmp_path: Path) ->
     kept = tmp_path / "kept" / "cells" / first.name
     assert Record.of(kept, first.config) is not None
     assert (kept / "tsne.json").is_file()
-    elsewhere = Campaign([experiment], SMOKE, tmp_path / "elsewhere", archive=tmp_path / "kept")
+    elsewhere = Campaign([experiment], TINY, tmp_path / "elsewhere", archive=tmp_path / "kept")
     assert [cell.name for cell in elsewhere.missing()] == [second.name]
     elsewhere.bring()
     assert [cell.name for cell in replace(elsewhere, archive=None).missing()] == [second.name]
     # A copy that was interrupted is no record.
     (kept / "summary.json").unlink()
-    third = Campaign([experiment], SMOKE, tmp_path / "third", archive=work.archive)
+    third = Campaign([experiment], TINY, tmp_path / "third", archive=work.archive)
     assert len(third.missing()) == 2
 
 

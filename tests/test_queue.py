@@ -11,16 +11,17 @@ from pfedes.methods.pfedes import PFedESConfig
 from pfedes.reproduction.experiments import experiments
 from pfedes.reproduction.queue import STAGES, Queue, Stage
 from pfedes.reproduction.record import Record
-from pfedes.reproduction.scale import CONVERGED, SMOKE
+from pfedes.reproduction.scale import CONVERGED
 from pfedes.reproduction.scenario import COMPARED, Setting
 from pfedes.sweep.cells import Outcome
 from pfedes.sweep.local import LOWEST_PRIORITY, yield_processor
 from running import hyper_parameters
+from scales import TINY
 
 SETTINGS = [Setting("standalone"), Setting("fd")]
 SMALL = (
-    Stage("first", "a run", SMOKE, lambda _: [Setting("standalone")]),
-    Stage("second", "it again, and another", SMOKE, lambda _: SETTINGS),
+    Stage("first", "a run", TINY, lambda _: [Setting("standalone")]),
+    Stage("second", "it again, and another", TINY, lambda _: SETTINGS),
 )
 
 
@@ -93,7 +94,7 @@ def test_it_is_stopped_and_continues(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cells_here")
 def test_a_run_that_fails_is_named_and_the_others_continue(tmp_path: Path) -> None:
     broken = Setting("standalone", options=(("data.source", "folder:nowhere"),))
-    stage = Stage("first", "", SMOKE, lambda _: [broken, Setting("fd")])
+    stage = Stage("first", "", TINY, lambda _: [broken, Setting("fd")])
     queue = Queue(tmp_path / "out", tmp_path / "kept", stages=[stage])
     failed = queue.perform([], jobs=1)
     bad, good = queue.cells("first")
