@@ -66,7 +66,9 @@ def test_a_federation_gives_the_bits_of_its_simulation(method: str, tmp_path: Pa
         "method.name": method,
         "federation.classes": list(CLASSES),
         "train.rounds": 2,
+        "models.pool": ["cnn5"],
         "train.epochs": 1,
+        "train.batch_size": 16,  # participants refuse an upload of a single step
         "runtime.report": False,
     }
     joined = Joined(Layout(tmp_path / "federation"), people, **settings)
