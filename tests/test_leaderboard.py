@@ -9,7 +9,7 @@ import pytest
 import pfedes
 from notebooks import CellMethod
 from pfedes.reproduction.experiment import Results
-from pfedes.reproduction.experiments.leaderboard import BEST, show, wanted
+from pfedes.reproduction.experiments.leaderboard import SEVERAL, show, wanted
 from pfedes.reproduction.experiments.tables import show as show_table
 from pfedes.reproduction.record import Record
 from pfedes.reproduction.scale import LAPTOP, SCALES, SMOKE
@@ -38,18 +38,18 @@ def test_methods_are_ranked_and_paired_over_the_seeds_that_both_have() -> None:
         ("standalone", 1): record([value - 0.2 for value in CLIENTS], 1),
         ("fedgh", 0): record(higher, 0, flops_server=700),
         ("fml", 0): record([value - 0.1 for value in CLIENTS], 0),
-        ("fedtgp", 1): record(higher, 1),
+        ("fedssa", 1): record(higher, 1),
     }
     table = show(Several(runs)).tables["cifar10"]
     shown = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    assert list(shown) == ["FedGH", "FedTGP", "Standalone", "FML"]
+    assert list(shown) == ["FedGH", "FedSSA", "Standalone", "FML"]
     fedgh = shown["FedGH"]
     assert fedgh["accuracy (%)"] == "75.00"
     assert fedgh["best selected (%)"] == "90.00"
     assert fedgh["against Standalone"] == "+10.00 [+10.00, +10.00]"  # seed 0 alone
     assert fedgh["verdict"] == "ahead"
     assert (fedgh["floats"], fedgh["FLOP"], fedgh["of which the server"]) == ("30", "1,000", "700")
-    assert shown["FedTGP"]["against Standalone"] == "+30.00 [+30.00, +30.00]"  # seed 1 alone
+    assert shown["FedSSA"]["against Standalone"] == "+30.00 [+30.00, +30.00]"  # seed 1 alone
     assert shown["FML"]["verdict"] == "behind"
     assert shown["Standalone"]["verdict"] == "reference"
     assert table.notes[0].startswith("not run yet: FedKD, LG-FedAvg")
@@ -58,7 +58,7 @@ def test_methods_are_ranked_and_paired_over_the_seeds_that_both_have() -> None:
 def test_every_method_for_different_models_is_listed() -> None:
     settings = wanted(LAPTOP)
     assert {cell.method for cell in settings} == set(LISTED)
-    assert len(settings) == len(set(settings)) == 2 * len(LISTED) + 2 * len(BEST)
+    assert len(settings) == len(set(settings)) == 2 * len(LISTED) + 2 * len(SEVERAL)
 
 
 @pytest.mark.usefixtures("cells_here")
