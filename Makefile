@@ -29,8 +29,8 @@ demo: $(INSTALLED)
 	@echo "== training 10 clients with five different CNNs on handwritten digits"
 	$(BIN)/pfedes run
 
-# Three processes keep two cores busy: those that wait for a federation or a cluster need none.
-TESTING := $(BIN)/python -m pytest -n 3 --dist loadgroup --durations=10
+# Four processes keep two cores busy: those that wait for a federation or a cluster need none.
+TESTING := $(BIN)/python -m pytest -n 4 --dist loadgroup --durations=10
 
 test: $(INSTALLED)
 	@echo "== running the tests"

@@ -147,9 +147,12 @@ class Killer:
 
 
 def forms_of(values: Integers) -> list[bytes]:
-    """Some of the numbers as bytes, in base64 wherever they begin in it, and as text."""
+    """Some of the numbers as bytes, in base64 wherever they begin in it, and as text.
+
+    As text only several of them together: one of few digits is found anywhere by chance.
+    """
     some = values[values != 0][:4]
     raw = some.astype("<i8").tobytes()
     encoded = [base64.b64encode(bytes(shift) + raw)[4 : -4 or None] for shift in range(3)]
-    large = max(some.tolist(), key=abs)
-    return [raw, raw.hex().encode(), *encoded, str(large).encode()]
+    texts = [separator.join(map(str, some.tolist())).encode() for separator in (", ", ",", " ")]
+    return [raw, raw.hex().encode(), *encoded, *texts]
