@@ -21,7 +21,7 @@ from pfedes.audit.attempts import AttackResult, judged
 from pfedes.audit.attributes import CLASSES, Guessing, presence
 from pfedes.audit.clock import Clock
 from pfedes.audit.crafted import CRAFTED
-from pfedes.audit.guessing import most_telling
+from pfedes.audit.guessing import Line, most_telling
 from pfedes.audit.intervals import (
     Ranking,
     Score,
@@ -392,6 +392,13 @@ def test_the_command_writes_a_file_and_a_section(audited: Path) -> None:
         assert command("report", str(audited)).returncode == 0
         page = Page((audited / "report.html").read_text())
         assert f"Not shown: run/audit.json {why}" in page.text
+
+
+def test_a_secret_that_one_client_has_is_learned_without_its_variance() -> None:
+    rows = np.random.default_rng(0).normal(size=(9, 4))
+    rows[2] += 10
+    truth = np.arange(9) == 2
+    assert Line(4).fit(rows, truth).scores(rows).argmax() == 2
 
 
 def test_of_a_secure_sum_only_sums_are_seen() -> None:

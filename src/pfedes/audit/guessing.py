@@ -34,10 +34,9 @@ class Line:
 
     def fit(self, rows: Numbers, truth: NDArray[Any]) -> "Line":
         self._columns = most_telling(rows, truth, self.most)
-        found = [
-            LogisticRegression(C=PENALTY, max_iter=300),
-            LinearDiscriminantAnalysis(solver="lsqr", shrinkage=SHRINKAGE),
-        ]
+        found: list[Any] = [LogisticRegression(C=PENALTY, max_iter=300)]
+        if np.unique(truth, return_counts=True)[1].min() > 1:  # one client alone does not vary
+            found.append(LinearDiscriminantAnalysis(solver="lsqr", shrinkage=SHRINKAGE))
         chosen = rows[:, self._columns]
         self._parts = [make_pipeline(StandardScaler(), part).fit(chosen, truth) for part in found]
         self._spreads = [float(np.std(p.decision_function(chosen))) or 1.0 for p in self._parts]
