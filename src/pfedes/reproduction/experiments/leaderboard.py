@@ -12,7 +12,7 @@ from pfedes.reproduction.scenario import DATA, LISTED, Setting, name_in_print
 from pfedes.results.table import Table
 
 CLIENTS = 100
-SEVERAL = ("fedssa", "fedproto", "fd", "fedkd", "lg_fedavg", "pfedes", "standalone")
+SEVERAL = ("fedmrl", "fedssa", "fedproto", "fd", "fedkd", "pfedes", "standalone")
 """Run with three seeds on CIFAR-10: the best five with seed 0, pFedES and Standalone."""
 
 
