@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 help:
 	@echo "make install   a virtual environment in .venv with everything in it"
 	@echo "make demo      train pFedES on handwritten digits, in about a minute"
-	@echo "make test      every behaviour once, in some 20 minutes or more on two cores"
+	@echo "make test      every behaviour once, in about 13 minutes on two cores"
 	@echo "make test-all  also what shows the same again, more often or larger; measures coverage"
 	@echo "make check     formatting, lint, types, layers and prose"
 	@echo "make docs      the documentation as a site in build/site, which needs no network"
