@@ -1,4 +1,4 @@
-"""What an option, or a slip of public code, does to accuracy: one table for each question.
+"""What an option does to accuracy: one table for each question.
 
     python benchmarks/accuracy.py OUT [COMPARISON ...]
 
@@ -41,16 +41,6 @@ COMPARISONS: dict[str, dict[str, tuple[Arm, Arm]]] = {
             ("pfedes", FIVE_TO_ONE),
             ("pfedes", {**FIVE_TO_ONE, "method.phase1": "drawn"}),
         )
-    },
-    "slips": {
-        "fedgh, frozen head": (
-            ("fedgh", {**SHORT, **BF16}),
-            ("variants:FrozenHead", {**SHORT, **BF16}),
-        ),
-        "fedmrl, unstored projector": (
-            ("fedmrl", {**SHORT, **BF16}),
-            ("variants:UnstoredProjector", {**SHORT, **BF16}),
-        ),
     },
 }
 """By title and row, what is usual and what is set against it."""
